@@ -1,0 +1,1 @@
+"""The torch.distributed implementation that falsim is calibrated against (not written yet)."""
