@@ -1,6 +1,7 @@
 """The types of catalogue entries: what falsim must know of a GPU, a link, a node and a model.
 
-Everything is SI: bytes, seconds, bytes/s, FLOP/s, watts. Each entry names the sources of its numbers in `sources`:
+Everything is SI: bytes, seconds, bytes/s, FLOP/s, watts; a field that is a quantity stands in DIMENSIONS, and
+the data files write it with its unit ("3350 GB/s"). Each entry names the sources of its numbers in `sources`:
 `sources["*"]` covers every number that has no key of its own there; the text `assumed` (with a reason behind it) marks
 a number nobody published.
 """
@@ -9,8 +10,31 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
+from falsim.units import Dimension
+
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+ACTIVATION_BYTES: dict[Precision, float] = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0}
+"""Bytes of one activation: fp8 training keeps activations in bf16 between its fp8 products."""
+
 Topology = Literal["nvswitch", "mesh", "pairs", "shared_root", "two_sockets", "shared_memory"]
+"""How GPUs of a node reach each other.
+
+nvswitch: every GPU reaches every other at its link's full rate. mesh: a GPU's links are split over its peers, so n
+of the node's N GPUs use (n - 1) / (N - 1) of them. pairs: bridged two by two, PCIe between pairs. shared_root: all
+behind one PCIe root or switch. two_sockets: half behind each of two roots. shared_memory: processes of one CPU.
+"""
+
+DIMENSIONS: dict[str, Dimension] = {
+    "peak_flops": "flops",
+    "memory": "bytes",
+    "memory_bandwidth": "bandwidth",
+    "kernel_launch": "time",
+    "host_launch": "time",
+    "thermal_design_power": "power",
+    "bandwidth": "bandwidth",
+    "latency": "time",
+}
+"""The fields that are quantities, whatever the kind of entry: the data files write them with a unit."""
 
 
 class Entry(BaseModel):
@@ -29,9 +53,11 @@ class Gpu(Entry):
 
     vendor: Literal["nvidia", "amd", "cpu"]
     peak_flops: dict[Precision, PositiveFloat] = Field(
-        description="dense matrix FLOP/s with fp32 accumulation; a precision that is absent is not supported"
+        description="dense matrix FLOP/s with fp32 accumulation (fp32: without tensor cores); absent is not supported"
     )
-    matmul_efficiency: float = Field(gt=0, le=1, description="best measured large matmul / peak_flops")
+    matmul_efficiency: float = Field(
+        gt=0, le=1, description="best measured large bf16 (else fp16) matmul / peak_flops, at most 1"
+    )
     memory: PositiveFloat = Field(description="bytes of device memory")
     memory_bandwidth: PositiveFloat = Field(description="bytes/s of device memory")
     memory_efficiency: float = Field(gt=0, le=1, description="streaming kernels' bytes/s / memory_bandwidth")
@@ -50,7 +76,11 @@ class Link(Entry):
     kind: Literal["nvlink", "infinity_fabric", "pcie", "network", "memory"]
     bandwidth: PositiveFloat = Field(description="bytes/s per direction: datasheet")
     efficiency: float = Field(gt=0, le=1, description="bus bandwidth of large ring collectives / bandwidth")
-    latency: float = Field(ge=0, description="seconds one hop adds beyond the collective library's own step")
+    latency: float | None = Field(
+        None,
+        ge=0,
+        description="seconds one hop adds beyond the collective library's own step; none: unknown, use those",
+    )
     in_network_reduction: float | None = Field(
         None, gt=0, description="bus bandwidth of switch-reduced all-reduce (NVLS, SHARP) / bandwidth; may exceed 1"
     )
@@ -64,13 +94,16 @@ class Node(Entry):
     link: str = Field(description="catalogue name of the link each GPU has")
     between_pairs: str | None = Field(None, description="topology pairs: the link between bridged pairs")
     concurrent_flows: PositiveFloat | None = Field(
-        None, description="shared roots: how many full-rate flows a root carries at once with peer-to-peer"
+        None,
+        description="how many full-rate flows one PCIe root carries at once with peer-to-peer: a ring over the n GPUs "
+        "of a root runs at bandwidth * efficiency * min(1, concurrent_flows / n); with bridged pairs n counts pairs",
     )
     concurrent_flows_host: PositiveFloat | None = Field(
         None, description="the same when every transfer is staged through host memory (no peer-to-peer)"
     )
     cross_socket_flows: PositiveFloat | None = Field(
-        None, description="two sockets: full-rate flows the socket interconnect carries each way"
+        None,
+        description="two sockets: full-rate flows the socket interconnect carries each way; a ring over both sends one",
     )
 
 

@@ -1,0 +1,22 @@
+"""FAL+ (arXiv 2510.14614): FAL with the MHA→MLP edge put back; costs GPT's all-reduces, for a better perplexity.
+
+Where g enters relative to the MLP's norm is not in any source we could read; either place costs the same.
+"""
+
+from falsim.architectures.base import Carried
+from falsim.architectures.fal import Fal
+from falsim.dataflow import Block
+
+
+class FalPlus(Fal):
+    """Block 1 as FAL's. Later: y = x + [a(N1 x)];  x' = y + [m(N2 y + g)]."""
+
+    name = "fal_plus"
+    equation = "y = x + [a(N1 x)];  x' = y + [m(N2 y + g)],  g = Nf([a1(N1 x1)])"
+    merge_partial_gradients = False
+
+    def later(self, b: Block, carried: Carried) -> Carried:
+        """The block."""
+        x, g = carried["x"], carried["g"]
+        y = x + b.attention(b.norm(x))
+        return {"x": y + b.mlp(b.norm(y) + g), "g": g}

@@ -1,0 +1,76 @@
+"""The price of one op: seconds on its stream and seconds of the host that issues it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from falsim.catalog.calibration import Calibration, calibration
+from falsim.catalog.entries import ACTIVATION_BYTES
+from falsim.costs.device import Device, attention_seconds, elementwise_seconds, gemm_seconds, kernels
+from falsim.costs.network import Network
+from falsim.costs.topology import network_of
+from falsim.dataflow import Attention, Collective, Elementwise, Gemm, Group, Number, Transfer, Work
+from falsim.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices every op of a step on one device and its network."""
+
+    device: Device
+    network: Network
+    constants: Calibration
+    free_tensor_collectives: bool = False
+    """For the no-synchronisation bound."""
+
+    def seconds(self, work: Work | None) -> Number:
+        """Seconds of one op on its stream; zero for a graph's inputs."""
+        match work:
+            case None:
+                return 0.0
+            case Gemm():
+                return gemm_seconds(work, self.device, self.constants)
+            case Attention():
+                return attention_seconds(work, self.device, self.constants)
+            case Elementwise():
+                return elementwise_seconds(work, self.device)
+            case Collective():
+                return 0.0 if self._is_free(work) else self.network.collective_seconds(work)
+            case Transfer():
+                return self.network.transfer_seconds(work)
+
+    def host_seconds(self, work: Work | None) -> Number:
+        """Seconds the host needs to issue one op."""
+        match work:
+            case None:
+                return 0.0
+            case Collective():
+                return 0.0 if self._is_free(work) else self.device.host_launch
+            case Transfer():
+                return self.device.host_launch
+            case _:
+                return kernels(work) * self.device.host_launch
+
+    def _is_free(self, work: Collective) -> bool:
+        return self.free_tensor_collectives and work.group is Group.TENSOR
+
+    def without_tensor_collectives(self) -> Prices:
+        """The same prices with every tensor-parallel collective free."""
+        return replace(self, free_tensor_collectives=True)
+
+
+def prices_of(scenario: Scenario) -> Prices:
+    """Prices for a scenario, from its calibration or, without one, from datasheets."""
+    constants = calibration(scenario.calibration or "datasheet")
+    gpu, training = scenario.cluster.gpu, scenario.training
+    device = Device(
+        peak=gpu.peak_flops[training.precision],
+        matmul_efficiency=gpu.matmul_efficiency,
+        memory_bandwidth=gpu.memory_bandwidth * gpu.memory_efficiency,
+        sm_count=float(gpu.sm_count),
+        kernel_launch=gpu.kernel_launch,
+        host_launch=gpu.host_launch,
+        flash_efficiency=constants.flash_efficiency.get(gpu.compute_capability or "", constants.flash_efficiency_other),
+        element_bytes=ACTIVATION_BYTES[training.precision],
+    )
+    return Prices(device, network_of(scenario, constants), constants)

@@ -1,0 +1,132 @@
+"""The fast engine: one training step by max-plus arithmetic, for one configuration or arrays of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from falsim.costs.prices import Prices
+from falsim.dataflow import Number
+from falsim.engines.pipeline import PipelineTimes, run_pipeline
+from falsim.engines.stream import DATA_COMMUNICATION, PARTS, PassTimes, run_pass
+from falsim.program import Program
+from falsim.program.around import step_work
+
+BUBBLE = "pipeline_bubble"
+PIPELINE_COMMUNICATION = "pipeline_communication"
+OPTIMIZER = "optimizer"
+STEP_PARTS = (*PARTS, BUBBLE, PIPELINE_COMMUNICATION, OPTIMIZER)
+"""The parts of a step's time; they add up to it."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """One step: its time, what the rank that ends last spent it on, and the raw cost of communication."""
+
+    seconds: Number
+    parts: dict[str, Number]
+    tensor_communication: Number
+    """Seconds of tensor-parallel collectives of that rank in one step, hidden or not."""
+    forward: tuple[PassTimes, ...]
+    backward: tuple[PassTimes, ...]
+    pipeline: PipelineTimes
+
+
+def run_step(program: Program, prices: Prices) -> StepTimes:
+    """Place one training step and say where its time goes."""
+    if program.architecture.free_collectives:
+        prices = prices.without_tensor_collectives()
+    stages = len(program.stages)
+    forward = _by_layout(program, stages, prices, backward=False)
+    backward = _by_layout(program, stages, prices, backward=True)
+    ranks, virtual, count = program.pipeline, program.virtual, program.micro_batches
+    message = prices.seconds(program.send)
+    pipeline = run_pipeline(
+        program.scenario.parallelism.pipeline_schedule,
+        ranks,
+        virtual,
+        count,
+        [p.duration for p in forward],
+        [p.duration for p in backward],
+        message,
+    )
+    after = [_after_backward(program, rank, pipeline, backward, prices) for rank in range(ranks)]
+    end = np.max(np.stack(np.broadcast_arrays(*after)), axis=0)
+    mine = [
+        _rank_parts(forward[rank::ranks], backward[rank::ranks], count, pipeline.end[rank], after[rank], end)
+        for rank in range(ranks)
+    ]
+    parts = _of_last(after, mine)
+    raw = [count * sum(p.communication for p in (*forward[r::ranks], *backward[r::ranks])) for r in range(ranks)]
+    seconds = end
+    for part, work in step_work(program).tail:
+        extra = prices.seconds(work)
+        parts[part] = parts[part] + extra
+        seconds = seconds + extra
+    communication = _of_last(after, [{"raw": value} for value in raw])["raw"]
+    return StepTimes(seconds, parts, communication, forward, backward, pipeline)
+
+
+def _by_layout(program: Program, stages: int, prices: Prices, *, backward: bool) -> tuple[PassTimes, ...]:
+    """Pass times by virtual stage; stages with the same pieces are placed once."""
+    known: dict[object, PassTimes] = {}
+    times = []
+    for stage in range(stages):
+        key = (program.stages[stage], stage > 0)
+        if key not in known:
+            known[key] = run_pass(program.backward(stage) if backward else program.forward(stage), prices)
+        times.append(known[key])
+    return tuple(times)
+
+
+def _rank_parts(
+    forward: tuple[PassTimes, ...],
+    backward: tuple[PassTimes, ...],
+    micro_batches: int,
+    last: Number,
+    reduced: Number,
+    end: Number,
+) -> dict[str, Number]:
+    """What one rank did until `end`: its passes, waiting for the pipeline, and reducing gradients."""
+    parts = {part: micro_batches * sum(p.parts[part] for p in (*forward, *backward)) for part in PARTS}
+    busy = micro_batches * sum(p.duration for p in (*forward, *backward))
+    parts[DATA_COMMUNICATION] = parts[DATA_COMMUNICATION] + (reduced - last)
+    return {**parts, BUBBLE: last - busy + (end - reduced), PIPELINE_COMMUNICATION: 0.0, OPTIMIZER: 0.0}
+
+
+def _of_last(ends: list[Number], values: list[dict[str, Number]]) -> dict[str, Number]:
+    """The values of the rank that ends last, per configuration."""
+    stacked = np.stack(np.broadcast_arrays(*ends))
+    latest = np.argmax(stacked, axis=0)
+    chosen = {}
+    for key in values[0]:
+        column = np.stack(np.broadcast_arrays(*(np.asarray(value[key]) + 0.0 * stacked[0] for value in values)))
+        chosen[key] = np.take_along_axis(column, latest[None, ...], axis=0)[0]
+    return chosen
+
+
+def _after_backward(
+    program: Program, rank: int, pipeline: PipelineTimes, backward: tuple[PassTimes, ...], prices: Prices
+) -> Number:
+    """When a rank's gradients are reduced over its replicas.
+
+    Overlapped, a piece's gradients are reduced as soon as its last backward is done, in order on one stream; else all of
+    them after the last backward pass. Of pieces in a row the first or the last decides, since both grow linearly.
+    """
+    end = pipeline.end[rank]
+    work = step_work(program)
+    if work.reduce is None:
+        return end
+    overlapped = program.scenario.training.overlap_gradient_reduce
+    stream: Number = 0.0
+    for chunk in reversed(range(program.virtual)):
+        stage = chunk * program.pipeline + rank
+        start = pipeline.last_backward[rank][chunk]
+        for run, ends in zip(program.backward(stage), backward[stage].ends, strict=True):
+            each = prices.seconds(work.reduce(run.kind))
+            for piece in ends:
+                first = start + piece.first if overlapped else end
+                last = start + piece.first + piece.period * (piece.count - 1) if overlapped else end
+                stream = np.maximum(stream + piece.count * each, np.maximum(first + piece.count * each, last + each))
+    return np.maximum(end, stream)

@@ -1,0 +1,82 @@
+"""Runs of equal pieces, and what ZeRO-3 (FSDP) adds to them: parameters gathered one piece ahead, gradients scattered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from falsim.dataflow import Collective, CollectiveKind, Graph, Group, Number, Op, Phase
+from falsim.program.blocks import BlockKind
+
+PARAMETERS = "parameters"
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` equal pieces one after the other: a graph whose outputs are the next one's inputs."""
+
+    kind: BlockKind
+    graph: Graph
+    count: int
+
+
+class ShardSize(Protocol):
+    """Bytes of the parameters or gradients of one piece."""
+
+    def __call__(self, kind: BlockKind, *, gradient: bool) -> Number:
+        """The bytes."""
+
+
+def gather_parameters(runs: Sequence[Run], size: ShardSize, *, scatter: bool) -> Iterator[Run]:
+    """The runs of one pass with ZeRO-3's collectives.
+
+    While a piece computes, the next one's parameters are gathered; the first gather of a pass is exposed. With `scatter`
+    (backward) each piece's gradients are reduce-scattered behind it (physics: section 6).
+    """
+    pieces = [piece for run in runs for piece in _split_last(run)]
+    sized = [piece for piece in pieces if piece.kind != "boundary"]
+    phase = Phase.BACKWARD if scatter else Phase.FORWARD
+    first = Op("parameters.all_gather", _gather(size(sized[0].kind, gradient=False)), phase, (), PARAMETERS)
+    yield Run("boundary", Graph((first,), {}, {PARAMETERS: 0}), 1)
+    for index, piece in enumerate(pieces):
+        if piece.kind == "boundary":
+            yield piece
+            continue
+        following = [later.kind for later in pieces[index + 1 :] if later.kind != "boundary"]
+        ahead = piece.kind if piece.count > 1 else (following[0] if following else None)
+        graph = _with_gather(piece.graph, None if ahead is None else size(ahead, gradient=False), phase)
+        yield replace(piece, graph=_with_scatter(graph, size(piece.kind, gradient=True)) if scatter else graph)
+
+
+def _split_last(run: Run) -> Iterator[Run]:
+    """The last piece of a run stands apart: what follows it is of another size."""
+    if run.count > 1:
+        yield replace(run, count=run.count - 1)
+    yield replace(run, count=1)
+
+
+def _gather(size: Number) -> Collective:
+    return Collective(CollectiveKind.ALL_GATHER, size, Group.DATA)
+
+
+def _with_gather(graph: Graph, ahead: Number | None, phase: Phase) -> Graph:
+    """Every op waits for this piece's parameters; the next piece's are gathered from when this one starts."""
+    given = next((index for index, op in enumerate(graph.ops) if op.work is not None), len(graph.ops))
+    gathers = [] if ahead is None else [_gather(ahead)]
+
+    def place(index: int) -> int:
+        return index + 1 + (len(gathers) if index >= given else 0)
+
+    ops = [Op(PARAMETERS, None, phase), *graph.ops[:given]]
+    ops += [Op("parameters.all_gather", work, phase, tuple(range(given + 1)), PARAMETERS) for work in gathers]
+    ops += [replace(op, deps=(0, *map(place, op.deps))) for op in graph.ops[given:]]
+    inputs = {name: place(index) for name, index in graph.inputs.items()}
+    outputs = {name: place(index) for name, index in graph.outputs.items()}
+    return Graph(tuple(ops), inputs | {PARAMETERS: 0}, outputs | {PARAMETERS: given + 1 for _ in gathers})
+
+
+def _with_scatter(graph: Graph, size: Number) -> Graph:
+    work = Collective(CollectiveKind.REDUCE_SCATTER, size, Group.DATA)
+    last = len(graph.ops) - 1
+    return replace(graph, ops=(*graph.ops, Op("gradients.reduce_scatter", work, Phase.BACKWARD, (last,), "gradients")))

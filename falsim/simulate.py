@@ -1,0 +1,144 @@
+"""The one entry point: a scenario in, a result out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from falsim import __version__
+from falsim.catalog.calibration import calibration
+from falsim.costs.prices import prices_of
+from falsim.engines.schedule import BUBBLE, PIPELINE_COMMUNICATION, StepTimes, run_step
+from falsim.engines.stream import (
+    CONTEXT_COMMUNICATION,
+    DATA_COMMUNICATION,
+    EXPERT_COMMUNICATION,
+    TENSOR_COMMUNICATION,
+)
+from falsim.program import Program
+from falsim.program.counts import CollectiveCounts, collective_counts
+from falsim.program.flops import step_flops
+from falsim.program.memory import Memory, memory_of
+from falsim.scenario import Scenario, scenario_hash
+from falsim.scenario.schema import Measured
+
+SCHEMA_VERSION = 1
+EXPOSED = (
+    TENSOR_COMMUNICATION,
+    EXPERT_COMMUNICATION,
+    CONTEXT_COMMUNICATION,
+    DATA_COMMUNICATION,
+    PIPELINE_COMMUNICATION,
+)
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class ArchitectureResult:
+    """What one architecture costs per step; seconds, bytes, fractions.
+
+    The intervals are 90% ones over the members of a calibration; None where the calibration has a single member.
+    """
+
+    architecture: str
+    equation: str
+    step_time_s: float
+    step_time_interval_s: Interval | None
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    mfu: float
+    mfu_causal: float
+    hfu: float
+    speedup_over_gpt: float
+    speedup_interval: Interval | None
+    breakdown_s: dict[str, float]
+    tensor_communication_s: float
+    """Raw seconds of tensor-parallel collectives, hidden or not, on the rank of the breakdown."""
+    collectives: CollectiveCounts
+    memory: Memory
+    memory_capacity: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the peak is below the GPU's memory."""
+        return float(self.memory.peak) <= self.memory_capacity
+
+    @property
+    def exposed_communication_s(self) -> float:
+        """Seconds of the step in which compute waits for a collective or a context-parallel message."""
+        return sum(self.breakdown_s[part] for part in EXPOSED)
+
+    @property
+    def bubble_s(self) -> float:
+        """Seconds of the step in which the rank waits for other pipeline stages."""
+        return self.breakdown_s[BUBBLE]
+
+
+@dataclass(frozen=True)
+class Result:
+    """All architectures of a scenario, in its order."""
+
+    scenario: Scenario
+    scenario_hash: str
+    calibration: str
+    calibration_kind: str
+    results: tuple[ArchitectureResult, ...]
+    measured: Measured | None
+    notes: tuple[str, ...]
+    schema_version: int = SCHEMA_VERSION
+    version: str = __version__
+    seed: int = 0
+
+    def __getitem__(self, architecture: str) -> ArchitectureResult:
+        """The result of one architecture; raises KeyError if it was not asked for."""
+        for result in self.results:
+            if result.architecture == architecture:
+                return result
+        raise KeyError(architecture)
+
+
+def simulate(scenario: Scenario) -> Result:
+    """Price one training step for every architecture of a scenario.
+
+    Speed-ups are over `gpt` on the same scenario, computed even where `gpt` is not asked for.
+    """
+    prices = prices_of(scenario)
+    programs = {name: Program(scenario, name) for name in dict.fromkeys((*scenario.architectures, "gpt"))}
+    steps = {name: run_step(program, prices) for name, program in programs.items()}
+    results = tuple(_result(programs[name], steps[name], steps["gpt"]) for name in scenario.architectures)
+    constants = calibration(scenario.calibration or "datasheet")
+    return Result(
+        scenario=scenario,
+        scenario_hash=scenario_hash(scenario),
+        calibration=constants.name,
+        calibration_kind=constants.kind,
+        results=results,
+        measured=scenario.measured,
+        notes=scenario.notes,
+    )
+
+
+def _result(program: Program, step: StepTimes, gpt: StepTimes) -> ArchitectureResult:
+    scenario = program.scenario
+    seconds = float(step.seconds)
+    flops = step_flops(scenario)
+    available = seconds * scenario.world_size * scenario.cluster.gpu.peak_flops[scenario.training.precision]
+    memory = memory_of(program)
+    return ArchitectureResult(
+        architecture=program.architecture.name,
+        equation=program.architecture.equation,
+        step_time_s=seconds,
+        step_time_interval_s=None,
+        tokens_per_s=scenario.tokens_per_step / seconds,
+        tokens_per_s_per_gpu=scenario.tokens_per_step / seconds / scenario.world_size,
+        mfu=flops.model / available,
+        mfu_causal=flops.model_causal / available,
+        hfu=flops.hardware / available,
+        speedup_over_gpt=float(gpt.seconds) / seconds,
+        speedup_interval=None,
+        breakdown_s={part: float(value) for part, value in step.parts.items()},
+        tensor_communication_s=float(step.tensor_communication),
+        collectives=collective_counts(program),
+        memory=Memory({part: float(value) for part, value in memory.parts.items()}),
+        memory_capacity=scenario.cluster.gpu.memory,
+    )

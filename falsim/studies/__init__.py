@@ -1,0 +1,1 @@
+"""Questions that need many simulations: break-even points, sweeps, plans."""
