@@ -15,8 +15,8 @@ Carried = Mapping[str, Tensor]
 class Architecture(ABC):
     """A transformer block as dataflow. A subclass writes `later`, and `first` where block 1 differs.
 
-    `a + b` adds, `b.norm`, `b.attention` and `b.mlp` are N, a and m of the equations, `b.sync(t)` is [t]. Nothing is said
-    of collectives or of the backward pass: both are derived (`falsim.dataflow`).
+    `a + b` adds, `b.norm`, `b.attention` and `b.mlp` are N, a and m of the equations, `b.sync(t)` is [t]. Nothing is
+    said of collectives or of the backward pass: both are derived (`falsim.dataflow`).
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""FAL, First Attentions Last (arXiv 2510.14614): the first attention's output feeds every later MLP; one all-reduce a block.
+"""FAL, First Attentions Last (arXiv 2510.14614): the first attention feeds every later MLP; one all-reduce a block.
 
 Whether block 1 keeps its own MHA→MLP edge is not in any source we could read; `first_block` has both readings.
 """

@@ -1,7 +1,7 @@
 """Ladder Residual (arXiv 2501.06589): every sub-block reads the residual without its predecessor's result.
 
-So the all-reduce of a sub-block runs under the next one. Block i is written with its predecessor's results carried in: u
-holds everything up to the attention before, m the MLP before, still on its way; n = N1 u is made where u is.
+So the all-reduce of a sub-block runs under the next one. Block i is written with its predecessor's results carried
+in: u holds everything up to the attention before, m the MLP before, still on its way; n = N1 u is made where u is.
 """
 
 from falsim.architectures.base import Architecture, Carried

@@ -1,0 +1,1 @@
+"""Seconds of one op: kernels on a device, collectives on a network."""

@@ -29,7 +29,9 @@ class Device:
 
 
 def gemm_seconds(work: Gemm, device: Device, constants: Calibration) -> Number:
-    """Roofline with tile and wave quantisation and a depth term, plus launch (physics: section 4).
+    """Roofline with tile and wave quantisation and a depth term, plus launch.
+
+    NVIDIA Deep Learning Performance, Matrix Multiplication Background User's Guide, sections 3 and 4.
 
     A library picks the tile that wastes least: of ⌈m/tm⌉·⌈n/tn⌉·batch tiles in ⌈tiles/SMs⌉ waves, the useful share is
     m·n·batch / (waves·SMs·tm·tn). A tile of depth k spends k + depth.
@@ -75,8 +77,8 @@ def elementwise_seconds(work: Elementwise, device: Device) -> Number:
 def kernels(work: Gemm | Attention | Elementwise) -> int:
     """Kernels the host must issue for one op.
 
-    Flash attention's backward is a preprocess and a main kernel; unfused attention is two products and a softmax forward,
-    four products and a softmax gradient backward.
+    Flash attention's backward is a preprocess and a main kernel; unfused attention is two products and a softmax
+    forward, four products and a softmax gradient backward.
     """
     match work:
         case Gemm():

@@ -1,8 +1,8 @@
 """Seconds of collectives and point-to-point messages: one function per algorithm, the fastest of which is taken.
 
-Every algorithm is a line α + β·bytes for each NCCL protocol (physics: section 5); a group may lie inside a node, across
-nodes, or both. All numbers may be arrays. `bytes` is the whole tensor: what an all-reduce reduces, what an all-gather
-has gathered, what a reduce-scatter takes.
+Every algorithm is a line α + β·bytes for each NCCL protocol (src/graph/tuning.cc of NVIDIA/nccl); a group may lie
+inside a node, across nodes, or both. All numbers may be arrays. `bytes` is the whole tensor: what an all-reduce
+reduces, what an all-gather has gathered, what a reduce-scatter takes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
 from falsim.catalog.calibration import Calibration
 from falsim.costs.network import Fabric, Layout, Network
@@ -29,12 +29,38 @@ def network_of(scenario: Scenario, constants: Calibration) -> Network:
     layouts = {group: layout(size, stride, cluster.gpus_per_node) for group, (size, stride) in strides.items()}
     intra = {
         group: intra_fabric(
-            cluster.intra_node, layouts[group].per_node, cluster.gpus_per_node, cluster.gpu.pcie_peer_to_peer
+            cluster.intra_node,
+            Span(layouts[group].per_node, stride, cluster.gpus_per_node),
+            peer_to_peer=cluster.gpu.pcie_peer_to_peer,
         )
-        for group in strides
+        for group, (_, stride) in strides.items()
     }
     inter = inter_fabric(cluster.inter_node, cluster.gpus_per_node) if cluster.inter_node is not None else None
     return Network(intra, inter, layouts, constants)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A process group inside a node: `ranks` GPUs, `stride` apart, while all `active` GPUs communicate."""
+
+    ranks: float
+    stride: int
+    active: int
+
+    @property
+    def groups(self) -> float:
+        """Groups of this kind in the node, all communicating at once."""
+        return self.active / self.ranks
+
+    @property
+    def is_bridged_pair(self) -> bool:
+        """Whether the group is two neighbours, which a bridge joins."""
+        return self.ranks <= 2 and self.stride == 1
+
+    @property
+    def crosses_sockets(self) -> bool:
+        """Whether the group has GPUs on both sockets, each of which holds one half of the node."""
+        return (self.ranks - 1) * self.stride >= max(self.active / 2, 1.0)
 
 
 def layout(size: int, stride: int, gpus_per_node: int) -> Layout:
@@ -45,47 +71,47 @@ def layout(size: int, stride: int, gpus_per_node: int) -> Layout:
     return Layout(float(size), float(per_node), inside=per_node > 1, across=size > per_node)
 
 
-def intra_fabric(node: IntraNode, ranks: Number, active: int, peer_to_peer: bool) -> Fabric:
-    """The fabric inside a node for groups of `ranks` GPUs while all `active` GPUs of the node communicate.
+def intra_fabric(node: IntraNode, span: Span, *, peer_to_peer: bool) -> Fabric:
+    """The fabric inside a node as one kind of group sees it.
 
     * nvswitch: every GPU has its full bandwidth to any other.
     * mesh: each pair has 1/(active - 1) of a GPU's links, so a ring of n uses (n - 1)/(active - 1) of them.
-    * shared_root, shared_memory: the root carries `concurrent_flows` full-rate flows, whoever sends them.
-    * two_sockets: each root has half of the GPUs; a ring over both crosses the socket link once each way.
-    * pairs: two bridged GPUs see their bridge; more see the links between pairs, one flow per pair each way.
+    * shared_root, shared_memory: the root carries so many full-rate flows, whoever sends them.
+    * two_sockets: each root has half of the GPUs; rings over both share the link between the sockets.
+    * pairs: two bridged neighbours see their bridge; other groups see the links between pairs.
     """
-    bandwidth = node.bandwidth * node.efficiency
-    pair: Number = bandwidth
-    link, latency = node.kind, node.latency
-    flows = node.concurrent_flows if peer_to_peer or node.kind != "pcie" else node.concurrent_flows_host
-    share = 1.0 if flows is None else min(1.0, flows / active)
+    link, latency, pair = node.kind, node.latency, None
+    bandwidth: Number = node.bandwidth * node.efficiency
     match node.topology:
         case "mesh":
-            peers = max(active - 1, 1)
+            peers = max(span.active - 1, 1)
             pair = bandwidth / peers
-            bandwidth = bandwidth * np.minimum(1.0, (ranks - 1) / peers)
-            bandwidth = np.maximum(bandwidth, pair)
+            bandwidth = bandwidth * max(span.ranks - 1, 1.0) / peers
         case "shared_root" | "shared_memory":
-            bandwidth = pair = bandwidth * share
+            bandwidth = bandwidth * _share(_flows(node, link, peer_to_peer), span.active)
         case "two_sockets":
-            per_socket = max(active / 2, 1.0)
-            inside = 1.0 if flows is None else min(1.0, flows / per_socket)
-            crossing = 1.0 if node.cross_socket_flows is None else min(1.0, node.cross_socket_flows)
-            bandwidth = bandwidth * np.where(ranks > per_socket, min(inside, crossing), inside)
-            pair = bandwidth
-        case "pairs" if node.between_pairs is not None:
+            root = _share(_flows(node, link, peer_to_peer), max(span.active / 2, 1.0))
+            crossing = _share(node.cross_socket_flows, span.groups) if span.crosses_sockets else 1.0
+            bandwidth = bandwidth * min(root, crossing)
+        case "pairs" if node.between_pairs is not None and not span.is_bridged_pair:
             between = node.between_pairs
-            pairs = max(active / 2, 1.0)
-            crossing = 1.0 if flows is None else min(1.0, flows / pairs)
-            outside = between.bandwidth * between.efficiency * crossing
-            if np.all(np.asarray(ranks) > 2):
-                link, latency = between.kind, between.latency
-            bandwidth = np.where(np.asarray(ranks) > 2, outside, bandwidth)
-            pair = bandwidth
+            link, latency = between.kind, between.latency
+            crossing = span.active / (2 if span.stride == 1 else 1)
+            bandwidth = between.bandwidth * between.efficiency * _share(_flows(node, link, peer_to_peer), crossing)
         case _:
             pass
     switched = None if node.in_network_reduction is None else node.bandwidth * node.in_network_reduction
-    return Fabric(NCCL_LINK[link], bandwidth, pair, latency, switched)
+    return Fabric(NCCL_LINK[link], bandwidth, bandwidth if pair is None else pair, latency, switched)
+
+
+def _flows(node: IntraNode, link: str, peer_to_peer: bool) -> float | None:
+    """Full-rate flows a PCIe root carries: fewer where every message is staged through host memory."""
+    return node.concurrent_flows_host if link == "pcie" and not peer_to_peer else node.concurrent_flows
+
+
+def _share(flows: float | None, wanted: float) -> float:
+    """The share of its full rate each of `wanted` flows gets."""
+    return 1.0 if flows is None else min(1.0, flows / wanted)
 
 
 def inter_fabric(node: InterNode, gpus_per_node: int) -> Fabric:

@@ -1,8 +1,8 @@
 """The backward pass, derived from the forward one: the dual of every placement change, and weight gradients under it.
 
-Rules (physics: section 2): a column-parallel input's gradient is a partial sum; a row-parallel output's gradient must be
-whole; a residual read hands on what it gets. Partial sums that meet are added first and reduced once. Unmerged, each
-column input is reduced on the spot, as Megatron-LM does (`LinearWithGradAccumulationAndAsyncCommunication` in
+The rules: a column-parallel input's gradient is a partial sum; a row-parallel output's gradient must
+be whole; a residual read hands on what it gets. Partial sums that meet are added first and reduced once. Unmerged,
+each column input is reduced on the spot, as Megatron-LM does (`LinearWithGradAccumulationAndAsyncCommunication` in
 megatron/core/tensor_parallel/layers.py); there and here the weight gradient runs after the reduction was launched.
 """
 

@@ -83,10 +83,10 @@ class NodeKind(Enum):
 
 @dataclass(eq=False)
 class Tensor:
-    """A node of the expression, and the tensor it makes. `a + b` is a sum; a sum nothing else reads joins the larger one.
+    """A node of the expression and the tensor it makes. `a + b` is a sum; a sum only a sum reads is part of it.
 
-    `forward`, `backward` and `weight_gradient` are the works of one rank; `saved_bytes` is what backward needs beyond the
-    node's inputs (for example the softmax of unfused attention).
+    `forward`, `backward` and `weight_gradient` are the works of one rank; `saved_bytes` is what backward needs beyond
+    the node's inputs (for example the softmax of unfused attention).
     """
 
     block: Block = field(repr=False)
@@ -232,7 +232,8 @@ class Block:
     def _expert_mlp(self, x: Tensor) -> Tensor:
         """Mixture of experts: each token visits `experts_per_token` experts, balanced over the `expert`-parallel ranks.
 
-        Two all-to-alls forward and two backward of T·k·h·e bytes when the experts are spread (physics: section 6).
+        Two all-to-alls forward and two backward of T·k·h·e bytes when the experts are spread (GShard, arXiv
+        2006.16668, section 3.2).
         """
         d = self.dims
         width = d.intermediate / d.tensor

@@ -1,4 +1,4 @@
-"""What a recorded block means before it is lowered: live tensors, their readers, flattened sums, and partial gradients."""
+"""What a recorded block means before it is lowered: live tensors, their readers, flattened sums, partial gradients."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Expression:
         """Whether several partial gradients meet at this tensor behind norms, so that one reduction serves them all.
 
         A norm's backward is linear in the incoming gradient, so partial sums may pass through it; they do so only where
-        that saves a reduction (physics: section 2).
+        that saves a reduction.
         """
         partial = [r for r in self.readers(node) if r.kind is NodeKind.NORM and self.gradient_is_partial(r)]
         return self.merge and self.dims.tensor_parallel and len(partial) >= 2
@@ -135,8 +135,8 @@ class Expression:
 def wanted_placements(expression: Expression, residual: frozenset[str]) -> dict[str, Placement]:
     """The placements in which this block's readers want its inputs other than the `residual` ones.
 
-    A carried tensor is wanted replicated where it is added to a norm of a gathered tensor (FAL under sequence parallelism
-    with the block's input gathered once), else where the residual lives.
+    A carried tensor is wanted replicated where it is added to a norm of a gathered tensor (FAL under sequence
+    parallelism with the block's input gathered once), else where the residual lives.
     """
     wanted: dict[str, Placement] = {}
     for node in expression.nodes:

@@ -1,4 +1,4 @@
-"""The forward pass: collectives appear exactly where a reader needs a whole tensor and its producer gives something else."""
+"""The forward pass: collectives appear exactly where a reader needs a whole tensor and its producer gives less."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ class Emitter:
     def chain(self, name: str, works: tuple[Work, ...], *deps: int) -> int:
         """Append works that wait for each other; each also waits for `deps`.
 
-        Ring attention does not wait for the ring: it works on the keys and values at hand, and only its last block needs
-        the last message (c blocks of a/c each behind messages of w: c − 1 blocks at once, then max(a, (c − 1)·w + a/c)).
+        Ring attention does not wait for the ring: it works on the keys and values at hand, and only its last block
+        needs the last message (c blocks of a/c each behind messages of w: c − 1 blocks at once, then max(a, (c − 1)·w
+        + a/c)).
         """
         last: tuple[int, ...] = ()
         ring: int | None = None

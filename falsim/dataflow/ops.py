@@ -15,7 +15,7 @@ Number = Any
 
 
 class Placement(StrEnum):
-    """How a tensor lies across the ranks of a tensor-parallel group (physics: section 3)."""
+    """How a tensor lies across the ranks of a tensor-parallel group (Megatron-LM, arXiv 1909.08053, section 3)."""
 
     REPLICATED = "R"
     PARTIAL = "P"
@@ -84,9 +84,9 @@ class Gemm:
 class Attention:
     """Scores, softmax and values of `heads` query heads, full (non-causal) counts.
 
-    The forward pass is 4·b·s_q·s_kv·heads·head_dim FLOPs (two products); backward 2 times that, or 2.5 times with flash
-    attention, which recomputes the scores (FlashAttention-2, arXiv 2307.08691, section 4.1). Kernels skip half of it when
-    causal; model FLOPs are reported in both conventions.
+    The forward pass is 4·b·s_q·s_kv·heads·head_dim FLOPs (two products); backward 2 times that, or 2.5 times with
+    flash attention, which recomputes the scores (FlashAttention-2, arXiv 2307.08691, section 4.1). Kernels skip half
+    of it when causal; model FLOPs are reported in both conventions.
     """
 
     batch: Number
@@ -115,7 +115,7 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective on a whole tensor of `bytes` (the gathered or unreduced size); `share` is a chunk's part of its time."""
+    """A collective on a whole tensor of `bytes` (gathered or unreduced); `share` is a chunk's part of its time."""
 
     kind: CollectiveKind
     bytes: Number

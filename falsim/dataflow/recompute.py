@@ -13,8 +13,8 @@ from falsim.dataflow.ops import Graph, Number, Phase, Placement
 def saved_tensors(forward: Forward) -> Iterator[tuple[Tensor, Number]]:
     """Tensors that backward reads, each once, with its bytes on one rank.
 
-    A linear keeps its input, a norm its input, an element-wise op its input; a sum keeps nothing. What a norm made from a
-    tensor gathered along the sequence is made again, not kept.
+    A linear keeps its input, a norm its input, an element-wise op its input; a sum keeps nothing. What a norm made
+    from a tensor gathered along the sequence is made again, not kept.
     """
     expression = forward.expression
     seen: set[int] = set()
@@ -67,7 +67,7 @@ def replay(forward: Forward, graph: Graph, *, early_stop: bool) -> Graph:
 
 def before(first: Graph, second: Graph) -> Graph:
     """`first` and then `second` as one graph with the inputs and outputs of `second`; inputs of `first` are at hand."""
-    given = {op for op in first.inputs.values()}
+    given = set(first.inputs.values())
     kept = [index for index in range(len(first.ops)) if index not in given]
     place = {old: new for new, old in enumerate(kept)}
     ops = [replace(first.ops[i], deps=tuple(place[d] for d in first.ops[i].deps if d in place)) for i in kept]

@@ -1,0 +1,1 @@
+"""Engines place the ops of a step in time."""

@@ -1,4 +1,4 @@
-"""When every pass of a pipeline happens. Messages overlap with other passes: a pass waits for its message, the sender not."""
+"""When every pass of a pipeline happens: a pass waits for its message, the sender does not."""
 
 from __future__ import annotations
 

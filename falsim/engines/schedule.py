@@ -111,8 +111,8 @@ def _after_backward(
 ) -> Number:
     """When a rank's gradients are reduced over its replicas.
 
-    Overlapped, a piece's gradients are reduced as soon as its last backward is done, in order on one stream; else all of
-    them after the last backward pass. Of pieces in a row the first or the last decides, since both grow linearly.
+    Overlapped, a piece's gradients are reduced as soon as its last backward is done, in order on one stream; else all
+    of them after the last backward pass. Of pieces in a row the first or the last decides, since both grow linearly.
     """
     end = pipeline.end[rank]
     work = step_work(program)

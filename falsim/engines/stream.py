@@ -1,8 +1,8 @@
 """Max-plus arithmetic on one rank's streams: when each op of a graph starts and ends, for arrays of configurations.
 
-Every stream is in order. An op starts when its stream is free, its dependencies have ended and the host has issued it;
-the host issues ops in graph order and never waits inside a pass. Equal pieces in a row settle into a period, after which
-they are counted instead of placed.
+Every stream is in order. An op starts when its stream is free, its dependencies have ended and the host has issued
+it; the host issues ops in graph order and never waits inside a pass. Equal pieces in a row settle into a period,
+after which they are counted instead of placed.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def place(clock: _Clock, graph: Graph, seconds: Sequence[Number], host: Sequence
 
 
 def _join(deps: Sequence[tuple[Number, str | None]]) -> tuple[Number, str | None]:
-    """A point that waits for several ops: the last of them, and the last collective among them as what was waited for."""
+    """A point that waits for several ops: when the last ends, and a collective among them as what was waited for."""
     time: Number = 0.0
     wait: str | None = None
     for dep, cause in deps:

@@ -2,13 +2,14 @@
 
 With c chunks a pipeline of two stages needs only two pieces each in max-plus arithmetic, whatever c is:
 
-* product → reduce-scatter (or all-reduce): chunk j of the result leaves when j/c of the product is done, so the collective
-  may start after the first chunk; both end no earlier than max(g, g/c + w).
+* product → reduce-scatter (or all-reduce): chunk j of the result leaves when j/c of the product is done, so the
+  collective may start after the first chunk; both end no earlier than max(g, g/c + w).
 * all-gather → product: a rank's own chunk is at hand, so the product waits for the gather only in its last chunk:
   max(g, w + g/c).
 
-PyTorch, torch/distributed/_symmetric_memory/__init__.py (`fused_all_gather_matmul`, `fused_matmul_reduce_scatter`), uses one
-chunk a rank. An all-reduce is chunked over the tokens in the same way, its last chunk after the product's last.
+PyTorch, torch/distributed/_symmetric_memory/__init__.py (`fused_all_gather_matmul`, `fused_matmul_reduce_scatter`),
+uses one chunk a rank. An all-reduce is chunked over the tokens in the same way, its last chunk after the product's
+last.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from falsim.program.async_tensor import chunk_collectives
 from falsim.program.ends import record_embedding, record_head
 
 BlockKind = Literal["embedding", "first", "later", "last", "only", "head", "boundary"]
-"""Where a piece of the model stands: `only` is a block that is first and last at once, `boundary` is what a pipeline stage
-does to carried signals on arrival."""
+"""Where a piece of the model stands: `only` is a block that is first and last at once, `boundary` is what a pipeline
+stage does to carried signals on arrival."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Switches:
 class LoweredBlock:
     """One piece of the model on one rank: what it does forward and backward and what it keeps in between.
 
-    `backward` starts with the replay of the forward pass when that is recomputed. `saved_bytes` are kept per micro-batch
-    from forward to backward, `working_bytes` exist while a recomputed block is in its backward pass.
+    `backward` starts with the replay of the forward pass when that is recomputed. `saved_bytes` are kept per
+    micro-batch from forward to backward, `working_bytes` exist while a recomputed block is in its backward pass.
     """
 
     forward: Graph
@@ -62,7 +62,7 @@ class LoweredBlock:
 
 
 class Blocks:
-    """Lowers the pieces of one architecture as they are asked for; the last block first, since backward starts there."""
+    """Lowers the pieces of one architecture on demand; the last block first, since backward starts there."""
 
     def __init__(self, architecture: Architecture, dims: Dims, switches: Switches) -> None:
         self.architecture = architecture
@@ -73,7 +73,7 @@ class Blocks:
 
     @property
     def merge(self) -> bool:
-        """Whether partial gradients are merged: the switch, or the architecture's default, or never where that is None."""
+        """Whether partial gradients are merged: the switch, or the architecture's default; never where that is None."""
         default = self.architecture.merge_partial_gradients
         if default is None:
             return False

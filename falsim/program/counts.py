@@ -1,4 +1,4 @@
-"""How many collectives a step issues and of what size, per micro-batch, as every rank of a tensor-parallel group sees it."""
+"""How many collectives a step issues and of what size, per micro-batch, as every rank of a group sees it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CollectiveCounts:
 
 
 def collective_counts(program: Program) -> CollectiveCounts:
-    """Count the collectives of a program's graphs; the no-synchronisation bound has none in its tensor-parallel group."""
+    """Count the collectives of a program's graphs; the no-synchronisation bound has no tensor-parallel ones."""
     stages = range(len(program.stages))
     forward = [(run.kind, run.graph, run.count) for stage in stages for run in program.forward(stage)]
     backward = [(run.kind, run.graph, run.count) for stage in stages for run in program.backward(stage)]

@@ -27,7 +27,8 @@ def record_head(b: Block, x: Tensor) -> Tensor:
     """Final norm, logits, and the vocabulary-parallel cross-entropy in float32.
 
     Three all-reduces of one float32 a token: maximum, target logit, sum of exponentials (Megatron-LM,
-    megatron/core/tensor_parallel/cross_entropy.py). Logits are cast to float32, and one float32 copy is kept as softmax.
+    megatron/core/tensor_parallel/cross_entropy.py). Logits are cast to float32, and one float32 copy is kept as
+    softmax.
     """
     d = b.dims
     width = d.vocab / d.tensor

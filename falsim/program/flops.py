@@ -1,4 +1,4 @@
-"""FLOPs of a training step by their closed form, in the conventions people report (physics: section 7, item 4)."""
+"""FLOPs of a training step by their closed form, in the conventions people report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StepFlops:
 
 
 def step_flops(scenario: Scenario) -> StepFlops:
-    """24·T·h²·(1 + s/6h) forward per GPT block with f = 4h; gated MLPs, grouped queries and experts by their own counts."""
+    """24·T·h²·(1 + s/6h) forward per GPT block with f = 4h; gates, grouped queries, experts by their own counts."""
     model, training = scenario.model, scenario.training
     tokens = scenario.tokens_per_step
     query_width = model.num_attention_heads * model.head_dim

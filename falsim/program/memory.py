@@ -1,4 +1,4 @@
-"""Bytes of one GPU at the peak of a step, part by part (physics: section 6; the model is checked in a later release)."""
+"""Bytes of one GPU at the peak of a step, part by part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALLOCATOR_SLACK = 0.09
 """Reserved beyond allocated: the median of 1.09 over published nanotron runs on H100 (huggingface/nanotron benchmark
 tables); three runs in four stay below 1.20, nineteen in twenty below 1.72."""
 OPTIMIZER_STATES = {"adamw": 8.0, "sgd": 4.0}
-"""Bytes per parameter of float32 states: two moments, or one momentum; a float32 master copy comes on top in half precision."""
+"""Bytes per parameter of float32 states: two moments, or one momentum; half precision adds a float32 master copy."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Runs of equal pieces, and what ZeRO-3 (FSDP) adds to them: parameters gathered one piece ahead, gradients scattered."""
+"""Runs of equal pieces, and what ZeRO-3 (FSDP) adds: parameters gathered one piece ahead, gradients scattered."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class ShardSize(Protocol):
 def gather_parameters(runs: Sequence[Run], size: ShardSize, *, scatter: bool) -> Iterator[Run]:
     """The runs of one pass with ZeRO-3's collectives.
 
-    While a piece computes, the next one's parameters are gathered; the first gather of a pass is exposed. With `scatter`
-    (backward) each piece's gradients are reduce-scattered behind it (physics: section 6).
+    While a piece computes, the next one's parameters are gathered; the first gather of a pass is exposed. With
+    `scatter` (backward) each piece's gradients are reduce-scattered behind it
+    (PyTorch FSDP, arXiv 2304.11277, section 3.3).
     """
     pieces = [piece for run in runs for piece in _split_last(run)]
     sized = [piece for piece in pieces if piece.kind != "boundary"]
@@ -73,7 +74,9 @@ def _with_gather(graph: Graph, ahead: Number | None, phase: Phase) -> Graph:
     ops += [replace(op, deps=(0, *map(place, op.deps))) for op in graph.ops[given:]]
     inputs = {name: place(index) for name, index in graph.inputs.items()}
     outputs = {name: place(index) for name, index in graph.outputs.items()}
-    return Graph(tuple(ops), inputs | {PARAMETERS: 0}, outputs | {PARAMETERS: given + 1 for _ in gathers})
+    if gathers:
+        outputs[PARAMETERS] = given + 1
+    return Graph(tuple(ops), inputs | {PARAMETERS: 0}, outputs)
 
 
 def _with_scatter(graph: Graph, size: Number) -> Graph:

@@ -1,4 +1,4 @@
-"""One training step of one architecture: which pieces stand on which pipeline stage, and what the step does around them."""
+"""One training step of one architecture: which pieces stand on which pipeline stage, and what crosses between them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from falsim.scenario import Scenario
 
 REDUCE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 OPTIMIZER_TRAFFIC = {"adamw": 30.0, "sgd": 22.0}
-"""Bytes read and written per parameter. AdamW with float32 masters: gradient, master and two moments read (16), master and
-moments written (12), weight written (2); SGD with momentum keeps one moment."""
+"""Bytes read and written per parameter. AdamW with float32 masters: gradient, master and two moments read (16),
+master and moments written (12), weight written (2); SGD with momentum keeps one moment."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Segment:
 class Program:
     """A training step of a scenario with one architecture.
 
-    Virtual stage j = chunk·p + rank holds the segments `stages[j]`; p is `pipeline`, and every rank has `virtual` chunks.
+    Virtual stage j = chunk·p + rank holds the segments `stages[j]`; p is `pipeline`, and every rank has `virtual`
+    chunks.
     """
 
     def __init__(self, scenario: Scenario, architecture: Architecture | str) -> None:
@@ -77,8 +78,8 @@ class Program:
     def rank_parameters(self, kind: BlockKind) -> tuple[Number, Number]:
         """Parameters of one piece on one rank, (shared by data parallel ranks, expert ones shared by fewer of them).
 
-        Tensor parallelism divides matrices, not norms; key and value weights are replicated where the degree exceeds the
-        key-value heads (physics: section 7, item 7).
+        Tensor parallelism divides matrices, not norms; key and value weights are replicated where the degree exceeds
+        the key-value heads.
         """
         n, split, model = self.dims.tensor, self.parameters, self.scenario.model
         norms = self.blocks[kind].norm_parameters
@@ -113,7 +114,7 @@ class Program:
 
     @cached_property
     def _boundary(self) -> LoweredBlock | None:
-        """Gathering a signal on arrival where readers want it whole, and scattering its gradient before it goes back."""
+        """Gathering a signal on arrival where readers want it whole; scattering its gradient before it goes back."""
         whole = [name for name, placement in self.blocks.carried.items() if placement is Placement.REPLICATED]
         if not whole or not self.dims.sequence_parallel or self.pipeline == 1:
             return None

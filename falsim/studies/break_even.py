@@ -21,8 +21,8 @@ POINTS = 61
 class BreakEven:
     """Where a gain of `threshold` is reached as one link's bandwidth changes.
 
-    Above `bandwidth` (bytes/s of the scenario's field `path`) the gain is smaller. It is None when the gain stays on one
-    side from `lowest` to `highest`: `always` tells on which.
+    Above `bandwidth` (bytes/s of the scenario's field `path`) the gain is smaller. It is None when the gain stays on
+    one side from `lowest` to `highest`: `always` tells on which.
     """
 
     path: str
@@ -38,7 +38,8 @@ class BreakEven:
 def break_even(scenario: Scenario, architecture: str, threshold: float = PAYS) -> BreakEven:
     """The bandwidth of the slowest link in the tensor-parallel group at which the gain over GPT falls to `threshold`.
 
-    Found on a grid from 1/1000 to 1000 times the present bandwidth, refined once; a gain is a paired ratio of step times.
+    Found on a grid from 1/1000 to 1000 times the present bandwidth, refined once; a gain is a paired ratio of step
+    times.
     """
     across = scenario.parallelism.tensor > scenario.cluster.gpus_per_node
     path = "cluster.inter_node.bandwidth" if across else "cluster.intra_node.bandwidth"
@@ -60,12 +61,14 @@ def _gain(scenario: Scenario, programs: tuple[Program, Program], bandwidth: Numb
     """Speed-up over GPT minus one, for an array of bandwidths of the link inside or across nodes."""
     cluster = scenario.cluster
     if across and cluster.inter_node is not None:
-        changed = {"inter_node": cluster.inter_node.model_copy(update={"bandwidth": bandwidth})}
+        inter = cluster.inter_node.model_copy(update={"bandwidth": bandwidth})
+        changed = cluster.model_copy(update={"inter_node": inter})
     else:
         between = cluster.intra_node.between_pairs
         scale = bandwidth / cluster.intra_node.bandwidth
         pairs = between and between.model_copy(update={"bandwidth": between.bandwidth * scale})
-        changed = {"intra_node": cluster.intra_node.model_copy(update={"bandwidth": bandwidth, "between_pairs": pairs})}
-    prices = prices_of(scenario.model_copy(update={"cluster": cluster.model_copy(update=changed)}))
+        intra = cluster.intra_node.model_copy(update={"bandwidth": bandwidth, "between_pairs": pairs})
+        changed = cluster.model_copy(update={"intra_node": intra})
+    prices = prices_of(scenario.model_copy(update={"cluster": changed}))
     gpt, other = (run_step(program, prices).seconds for program in programs)
     return gpt / other - 1.0
