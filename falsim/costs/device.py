@@ -39,8 +39,13 @@ def gemm_seconds(work: Gemm, device: Device, constants: Calibration) -> Number:
     useful = wave_efficiency(work, device.sm_count, constants.gemm_tiles)
     depth = work.k / (work.k + constants.gemm_depth)
     compute = work.flops / (device.peak * device.matmul_efficiency * useful * depth)
-    traffic = work.batch * (work.m * work.k + work.k * work.n + work.m * work.n) * device.element_bytes
-    return np.maximum(compute, traffic / device.memory_bandwidth) + device.kernel_launch
+    return np.maximum(compute, gemm_traffic(work, device)) + device.kernel_launch
+
+
+def gemm_traffic(work: Gemm, device: Device) -> Number:
+    """Seconds to read both factors and write the product once."""
+    elements = work.batch * (work.m * work.k + work.k * work.n + work.m * work.n)
+    return elements * device.element_bytes / device.memory_bandwidth
 
 
 def wave_efficiency(work: Gemm, sm_count: Number, tiles: tuple[tuple[int, int], ...]) -> Number:

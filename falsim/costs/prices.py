@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 
 from falsim.catalog.calibration import Calibration, calibration
 from falsim.catalog.entries import ACTIVATION_BYTES
-from falsim.costs.device import Device, attention_seconds, elementwise_seconds, gemm_seconds, kernels
+from falsim.costs.device import (
+    Device,
+    attention_seconds,
+    elementwise_seconds,
+    gemm_seconds,
+    gemm_traffic,
+    kernels,
+)
 from falsim.costs.network import Network
 from falsim.costs.topology import network_of
 from falsim.dataflow import Attention, Collective, Elementwise, Gemm, Group, Number, Transfer, Work
@@ -38,6 +45,18 @@ class Prices:
                 return 0.0 if self._is_free(work) else self.network.collective_seconds(work)
             case Transfer():
                 return self.network.transfer_seconds(work)
+
+    def demand(self, work: Work | None) -> tuple[Number, Number]:
+        """Seconds of tensor cores and of memory that a kernel needs at full rate, for sharing between kernels."""
+        match work:
+            case Gemm():
+                return work.flops / (self.device.peak * self.device.matmul_efficiency), gemm_traffic(work, self.device)
+            case Attention():
+                return attention_seconds(work, self.device, self.constants) - self.device.kernel_launch, 0.0
+            case Elementwise():
+                return 0.0, work.bytes / self.device.memory_bandwidth
+            case _:
+                return 0.0, 0.0
 
     def host_seconds(self, work: Work | None) -> Number:
         """Seconds the host needs to issue one op."""

@@ -23,13 +23,13 @@ Gradient = tuple[int, Placement]
 class Backward(Emitter):
     """Lowers an expression's backward pass.
 
-    `incoming` names the outputs whose gradient the next block hands back, with its placement. With
-    `hide_weight_gradients` off, a weight gradient waits for the collective launched before it.
+    `incoming` names the outputs whose gradient the next block hands back, with its placement. With `overlapped` off,
+    linears run after the collective launched before them instead of beside it.
     """
 
     forward: Forward = field(kw_only=True)
     incoming: Mapping[str, Placement] = field(kw_only=True)
-    hide_weight_gradients: bool = True
+    overlapped: bool = True
     selective_recompute: bool = False
     partial_norm_parameters: Number = 0.0
     """Norm parameters whose gradient stays a partial sum: they join one small all-reduce a step."""
@@ -112,7 +112,7 @@ class Backward(Emitter):
         """Reduce a partial gradient, then issue the weight gradients that can run under it."""
         kind = CollectiveKind.REDUCE_SCATTER if placement is SEQ else CollectiveKind.ALL_REDUCE
         reduced = self.collective(kind, node, op, "input gradient")
-        self._flush(*(() if self.hide_weight_gradients else (reduced,)))
+        self._flush(*(() if self.overlapped else (reduced,)))
         return reduced
 
     def _flush(self, *after: int) -> None:
@@ -181,8 +181,9 @@ class Backward(Emitter):
             return self._done[column.index]
         source = self.expression.inputs(column)[0]
         gradient = self.whole(column, HID)
-        self._gather_again(column, gradient)
-        op = self.chain(f"{column.name}.input_gradient", column.backward, gradient)
+        gathered = self._gather_again(column, gradient)
+        waits = () if self.overlapped else gathered
+        op = self.chain(f"{column.name}.input_gradient", column.backward, gradient, *waits)
         self._pending.append((column, gradient))
         if not self.expression.dims.tensor_parallel:
             self._flush()
@@ -218,11 +219,13 @@ class Backward(Emitter):
             return [norm for term in self.expression.inputs(tensor) for norm in self._norms_of_gathered(term)]
         return [tensor] if tensor.kind is NodeKind.NORM and self.forward.native[tensor.index] is R else []
 
-    def _gather_again(self, column: Tensor, gradient: int) -> None:
-        for root in self._gathered_roots(column):
-            key = self._gather_key(root, column)
+    def _gather_again(self, column: Tensor, gradient: int) -> tuple[int, ...]:
+        """Launch the gathers a column's weight gradient needs, once the column's own gradient is there."""
+        keys = [(root, self._gather_key(root, column)) for root in self._gathered_roots(column)]
+        for root, key in keys:
             if key not in self._again:
                 self._again[key] = self.collective(CollectiveKind.ALL_GATHER, root, gradient, "gather again")
+        return tuple(self._again[key] for _, key in keys)
 
     def _gather_key(self, root: Tensor, column: Tensor) -> tuple[int, int]:
         """Merged, all readers share one gather; unmerged, each linear has its own."""

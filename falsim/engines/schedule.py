@@ -75,7 +75,9 @@ def _by_layout(program: Program, stages: int, prices: Prices, *, backward: bool)
     for stage in range(stages):
         key = (program.stages[stage], stage > 0)
         if key not in known:
-            known[key] = run_pass(program.backward(stage) if backward else program.forward(stage), prices)
+            runs = program.backward(stage) if backward else program.forward(stage)
+            concurrent = program.scenario.implementation.concurrent_attention_mlp
+            known[key] = run_pass(runs, prices, concurrent=concurrent)
         times.append(known[key])
     return tuple(times)
 

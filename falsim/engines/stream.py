@@ -27,6 +27,7 @@ from falsim.dataflow import (
     Transfer,
     Work,
 )
+from falsim.engines.concurrency import concurrent_seconds
 
 TENSOR_COMMUNICATION = "tensor_communication"
 EXPERT_COMMUNICATION = "expert_communication"
@@ -67,6 +68,9 @@ class PricesOps(Protocol):
 
     def host_seconds(self, work: Work | None) -> Number:
         """Seconds of the host that issues it."""
+
+    def demand(self, work: Work | None) -> tuple[Number, Number]:
+        """Seconds of tensor cores and seconds of memory a kernel needs at full rate."""
 
 
 class Pieces(Protocol):
@@ -138,10 +142,13 @@ class _Clock:
         self.communication = self.communication + times * next(moves)
 
 
-def run_pass(runs: Iterable[Pieces], prices: PricesOps) -> PassTimes:
-    """Place one pass from idle streams; it ends when all streams are idle again."""
+def run_pass(runs: Iterable[Pieces], prices: PricesOps, *, concurrent: bool = False) -> PassTimes:
+    """Place one pass from idle streams; it ends when all streams are idle again.
+
+    `concurrent` runs attention and MLP of a block at once where they are independent.
+    """
     clock = _Clock()
-    ends = [tuple(_run(clock, pieces.graph, pieces.count, prices)) for pieces in runs]
+    ends = [tuple(_run(clock, pieces.graph, pieces.count, prices, concurrent)) for pieces in runs]
     duration = clock.streams[Stream.COMPUTE]
     for stream, part in _STREAM_WAITS.items():
         late = np.maximum(clock.streams[stream] - duration, 0.0)
@@ -150,9 +157,11 @@ def run_pass(runs: Iterable[Pieces], prices: PricesOps) -> PassTimes:
     return PassTimes(duration, clock.parts, tuple(ends), clock.communication)
 
 
-def _run(clock: _Clock, graph: Graph, count: int, prices: PricesOps) -> list[Ends]:
+def _run(clock: _Clock, graph: Graph, count: int, prices: PricesOps, concurrent: bool) -> list[Ends]:
     """Place `count` equal pieces; once two periods are alike and nothing drifts, count the rest."""
     seconds = [prices.seconds(op.work) for op in graph.ops]
+    if concurrent:
+        seconds = concurrent_seconds(graph, seconds, prices)
     host = [prices.host_seconds(op.work) for op in graph.ops]
     ends: list[Ends] = []
     before: list[Number] | None = None

@@ -132,7 +132,7 @@ class Blocks:
             Phase.BACKWARD,
             forward=lowering,
             incoming=self._incoming(kind),
-            hide_weight_gradients=switches.overlap != "none",
+            overlapped=switches.overlap != "none",
             selective_recompute=switches.recompute == "selective",
         )
         backward, self._gradients[kind] = deriving.run()

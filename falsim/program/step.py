@@ -136,16 +136,20 @@ class Program:
     def forward(self, stage: int) -> tuple[Run, ...]:
         """The forward pass of one virtual stage, in order."""
         runs = [Run(s.kind, self.blocks[s.kind].forward, s.count) for s in self.stages[stage]]
-        if self._boundary is not None and stage > 0:
+        if self._boundary is not None and self._receives_signal(stage):
             runs.insert(0, Run("boundary", self._boundary.forward, 1))
         return tuple(gather_parameters(runs, self._shard_size, scatter=False) if self._sharded else runs)
 
     def backward(self, stage: int) -> tuple[Run, ...]:
         """The backward pass of one virtual stage, in order."""
         runs = [Run(s.kind, self.blocks[s.kind].backward, s.count) for s in reversed(self.stages[stage])]
-        if self._boundary is not None and stage > 0:
+        if self._boundary is not None and self._receives_signal(stage):
             runs.append(Run("boundary", self._boundary.backward, 1))
         return tuple(gather_parameters(runs, self._shard_size, scatter=True) if self._sharded else runs)
+
+    def _receives_signal(self, stage: int) -> bool:
+        """Whether a stage reads a signal that another stage made: it has blocks, and not the first."""
+        return self.stages[stage][0].kind in ("later", "last")
 
     @property
     def _sharded(self) -> bool:
