@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from falsim.catalog.calibration import Calibration
 from falsim.costs.network import Fabric, Layout, Network
-from falsim.dataflow import Group, Number
+from falsim.dataflow import Group, Number, more_than_one
 from falsim.scenario import Scenario
 from falsim.scenario.schema import InterNode, IntraNode
 
@@ -24,7 +26,7 @@ def network_of(scenario: Scenario, constants: Calibration) -> Network:
         Group.DATA: (parallel.context * parallel.data, parallel.tensor),
         Group.EXPERT: (parallel.expert, parallel.tensor * parallel.context),
         Group.PIPELINE: (parallel.pipeline, stage),
-        Group.EMBEDDING: (min(parallel.pipeline, 2), stage * max(parallel.pipeline - 1, 1)),
+        Group.EMBEDDING: (np.minimum(parallel.pipeline, 2), stage * np.maximum(parallel.pipeline - 1, 1)),
     }
     layouts = {group: layout(size, stride, cluster.gpus_per_node) for group, (size, stride) in strides.items()}
     intra = {
@@ -43,32 +45,31 @@ def network_of(scenario: Scenario, constants: Calibration) -> Network:
 class Span:
     """A process group inside a node: `ranks` GPUs, `stride` apart, while all `active` GPUs communicate."""
 
-    ranks: float
-    stride: int
-    active: int
+    ranks: Number
+    stride: Number
+    active: Number
 
     @property
-    def groups(self) -> float:
+    def groups(self) -> Number:
         """Groups of this kind in the node, all communicating at once."""
         return self.active / self.ranks
 
     @property
     def is_bridged_pair(self) -> bool:
         """Whether the group is two neighbours, which a bridge joins."""
-        return self.ranks <= 2 and self.stride == 1
+        return bool(np.all((np.asarray(self.ranks) <= 2) & (np.asarray(self.stride) == 1)))
 
     @property
     def crosses_sockets(self) -> bool:
         """Whether the group has GPUs on both sockets, each of which holds one half of the node."""
-        return (self.ranks - 1) * self.stride >= max(self.active / 2, 1.0)
+        return bool(np.all((self.ranks - 1) * self.stride >= np.maximum(self.active / 2, 1.0)))
 
 
-def layout(size: int, stride: int, gpus_per_node: int) -> Layout:
-    """Ranks `stride` apart: gpus_per_node / stride of them share a node, at least one."""
-    per_node = max(1, min(size, gpus_per_node // stride))
-    while size % per_node:
-        per_node -= 1
-    return Layout(float(size), float(per_node), inside=per_node > 1, across=size > per_node)
+def layout(size: Number, stride: Number, gpus_per_node: Number) -> Layout:
+    """Ranks `stride` apart: gpus_per_node / stride of them share a node, at least one; all nodes hold equally many."""
+    room = np.maximum(1, gpus_per_node // stride)
+    per_node = np.where(size <= room, size, np.gcd(size, room))
+    return Layout(1.0 * size, 1.0 * per_node, inside=more_than_one(per_node), across=bool(np.all(size > per_node)))
 
 
 def intra_fabric(node: IntraNode, span: Span, *, peer_to_peer: bool) -> Fabric:
@@ -84,19 +85,19 @@ def intra_fabric(node: IntraNode, span: Span, *, peer_to_peer: bool) -> Fabric:
     bandwidth: Number = node.bandwidth * node.efficiency
     match node.topology:
         case "mesh":
-            peers = max(span.active - 1, 1)
+            peers = np.maximum(span.active - 1, 1)
             pair = bandwidth / peers
-            bandwidth = bandwidth * max(span.ranks - 1, 1.0) / peers
+            bandwidth = bandwidth * np.maximum(span.ranks - 1, 1.0) / peers
         case "shared_root" | "shared_memory":
             bandwidth = bandwidth * _share(_flows(node, link, peer_to_peer), span.active)
         case "two_sockets":
-            root = _share(_flows(node, link, peer_to_peer), max(span.active / 2, 1.0))
+            root = _share(_flows(node, link, peer_to_peer), np.maximum(span.active / 2, 1.0))
             crossing = _share(node.cross_socket_flows, span.groups) if span.crosses_sockets else 1.0
-            bandwidth = bandwidth * min(root, crossing)
+            bandwidth = bandwidth * np.minimum(root, crossing)
         case "pairs" if node.between_pairs is not None and not span.is_bridged_pair:
             between = node.between_pairs
             link, latency = between.kind, between.latency
-            crossing = span.active / (2 if span.stride == 1 else 1)
+            crossing = span.active / np.where(np.asarray(span.stride) == 1, 2, 1)
             bandwidth = between.bandwidth * between.efficiency * _share(_flows(node, link, peer_to_peer), crossing)
         case _:
             pass
@@ -109,9 +110,9 @@ def _flows(node: IntraNode, link: str, peer_to_peer: bool) -> float | None:
     return node.concurrent_flows_host if link == "pcie" and not peer_to_peer else node.concurrent_flows
 
 
-def _share(flows: float | None, wanted: float) -> float:
+def _share(flows: float | None, wanted: Number) -> Number:
     """The share of its full rate each of `wanted` flows gets."""
-    return 1.0 if flows is None else min(1.0, flows / wanted)
+    return 1.0 if flows is None else np.minimum(1.0, flows / wanted)
 
 
 def inter_fabric(node: InterNode, gpus_per_node: int) -> Fabric:

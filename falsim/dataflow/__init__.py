@@ -19,6 +19,7 @@ from falsim.dataflow.ops import (
     Stream,
     Transfer,
     Work,
+    more_than_one,
 )
 from falsim.dataflow.recompute import before, replay, saved_bytes
 
@@ -45,6 +46,7 @@ __all__ = [
     "Transfer",
     "Work",
     "before",
+    "more_than_one",
     "replay",
     "saved_bytes",
     "wanted_placements",

@@ -10,8 +10,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 Number = Any
 """A float or a numpy array of floats; everything here broadcasts."""
+
+
+def more_than_one(degree: Number) -> bool:
+    """Whether a degree of parallelism is above one; arrays hold configurations of one structure, so all or none."""
+    return bool(np.all(np.asarray(degree) > 1))
 
 
 class Placement(StrEnum):

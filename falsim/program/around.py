@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from falsim.dataflow import Collective, CollectiveKind, Elementwise, Group, Number, Work
+from falsim.dataflow import Collective, CollectiveKind, Elementwise, Group, Number, Work, more_than_one
 from falsim.program.blocks import BlockKind
 from falsim.program.step import OPTIMIZER_TRAFFIC, REDUCE_BYTES, Program
 
@@ -37,7 +37,7 @@ def step_work(program: Program) -> StepWork:
     shards = program.replicas if parallel.zero >= 1 else 1
     tail.append(("optimizer", Elementwise(parameters * FLOAT32 / shards)))  # gradient norm
     tail.append(("optimizer", Elementwise(parameters * OPTIMIZER_TRAFFIC[training.optimizer] / shards)))
-    if program.replicas > 1 and parallel.zero in (1, 2):
+    if more_than_one(program.replicas) and parallel.zero in (1, 2):
         gathered = Collective(CollectiveKind.ALL_GATHER, parameters * program.dims.element_bytes, Group.DATA)
         tail.append(("data_communication", gathered))
     return StepWork(_reduction(program), tuple(tail), other)
@@ -52,7 +52,7 @@ def stage_parameters(program: Program, rank: int) -> Number:
 def _reduction(program: Program) -> Callable[[BlockKind], Work | None] | None:
     """ZeRO-1 and 2 scatter gradients instead of reducing them everywhere; ZeRO-3 has done so in its passes."""
     parallel = program.scenario.parallelism
-    if program.replicas == 1 or parallel.zero == 3:
+    if not more_than_one(program.replicas) or parallel.zero == 3:
         return None
     kind = CollectiveKind.ALL_REDUCE if parallel.zero == 0 else CollectiveKind.REDUCE_SCATTER
     width = REDUCE_BYTES[program.scenario.training.gradient_reduce_dtype]

@@ -71,12 +71,12 @@ def _rank_memory(program: Program, rank: int) -> Memory:
     return Memory(parts)
 
 
-def _in_flight(program: Program, rank: int) -> list[int]:
+def _in_flight(program: Program, rank: int) -> list[Number]:
     """By chunk of a rank: the most micro-batches whose activations it keeps at once."""
     parallel = program.scenario.parallelism
     count = program.micro_batches
     if parallel.pipeline_schedule == "1f1b":
-        return [min(count, program.pipeline - rank)]
+        return [np.minimum(count, program.pipeline - rank)]
     live = [0] * program.virtual
     most = (0, live)
     for step in order(parallel.pipeline_schedule, program.pipeline, program.virtual, count, rank):

@@ -17,6 +17,7 @@ from falsim.dataflow import (
     Phase,
     Placement,
     Transfer,
+    more_than_one,
 )
 from falsim.program.blocks import BlockKind, Blocks, LoweredBlock, Switches
 from falsim.program.dims import dims_of
@@ -95,7 +96,7 @@ class Program:
         return (dense, mlp) if model.num_experts > 1 else (dense + mlp, 0.0)
 
     @property
-    def replicas(self) -> int:
+    def replicas(self) -> Number:
         """Ranks that hold the same weights: data-parallel times context-parallel ones."""
         return self.scenario.parallelism.data * self.scenario.parallelism.context
 
@@ -153,7 +154,7 @@ class Program:
 
     @property
     def _sharded(self) -> bool:
-        return self.scenario.parallelism.zero == 3 and self.replicas > 1
+        return self.scenario.parallelism.zero == 3 and more_than_one(self.replicas)
 
     def _shard_size(self, kind: BlockKind, *, gradient: bool) -> Number:
         """Bytes of a piece's parameters (or gradients), all of its data-parallel shards together."""
