@@ -17,14 +17,20 @@ class Fal(Architecture):
 
     def first(self, b: Block, x: Tensor) -> Carried:
         """A GPT block that keeps its attention's output, or with `first_block: fal` x' = x + A1 + [m(N2 x + g)]."""
+        if b.first_block == "gpt":
+            return gpt_with_signal(b, x)
         a1 = b.sync(b.attention(b.norm(x)))
         g = b.norm(a1)
-        if b.first_block == "fal":
-            return {"x": x + a1 + b.mlp(b.norm(x) + g), "g": g}
-        y = x + a1
-        return {"x": y + b.mlp(b.norm(y)), "g": g}
+        return {"x": x + a1 + b.mlp(b.norm(x) + g), "g": g}
 
     def later(self, b: Block, carried: Carried) -> Carried:
         """Attention and MLP both read x; their partial sums are added and reduced once."""
         x, g = carried["x"], carried["g"]
         return {"x": x + b.attention(b.norm(x)) + b.mlp(b.norm(x) + g), "g": g}
+
+
+def gpt_with_signal(b: Block, x: Tensor) -> Carried:
+    """A1 = [a(N1 x)];  y = x + A1;  x' = y + [m(N2 y)];  g = Nf(A1)."""
+    a1 = b.sync(b.attention(b.norm(x)))
+    y = x + a1
+    return {"x": y + b.mlp(b.norm(y)), "g": b.norm(a1)}

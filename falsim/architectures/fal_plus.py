@@ -3,17 +3,21 @@
 Where g enters relative to the MLP's norm is not in any source we could read; either place costs the same.
 """
 
-from falsim.architectures.base import Carried
-from falsim.architectures.fal import Fal
-from falsim.dataflow import Block
+from falsim.architectures.base import Architecture, Carried
+from falsim.architectures.fal import gpt_with_signal
+from falsim.dataflow import Block, Tensor
 
 
-class FalPlus(Fal):
-    """Block 1 as FAL's. Later: y = x + [a(N1 x)];  x' = y + [m(N2 y + g)]."""
+class FalPlus(Architecture):
+    """Block 1: a GPT block, g = Nf(A1). Later: y = x + [a(N1 x)];  x' = y + [m(N2 y + g)]."""
 
     name = "fal_plus"
     equation = "y = x + [a(N1 x)];  x' = y + [m(N2 y + g)],  g = Nf([a1(N1 x1)])"
-    merge_partial_gradients = False
+    signals = frozenset({"g"})
+
+    def first(self, b: Block, x: Tensor) -> Carried:
+        """A GPT block that keeps its attention's output."""
+        return gpt_with_signal(b, x)
 
     def later(self, b: Block, carried: Carried) -> Carried:
         """The block."""

@@ -16,6 +16,7 @@ import click
 from falsim import __version__
 
 EXIT_WRONG_INPUT = 2
+EXIT_DOES_NOT_FIT = 3
 EXIT_INTERNAL_ERROR = 70
 EXIT_INTERRUPTED = 130
 

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ def write_output(text: str, path: str | Path | None) -> None:
     """
     text = text if text.endswith("\n") else text + "\n"
     if path is None or str(path) == "-":
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="replace")  # a terminal without × or █ still gets its table
         click.echo(text, nl=False)
         return
     try:

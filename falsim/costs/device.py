@@ -50,12 +50,11 @@ def gemm_traffic(work: Gemm, device: Device) -> Number:
 
 def wave_efficiency(work: Gemm, sm_count: Number, tiles: tuple[tuple[int, int], ...]) -> Number:
     """Useful share of the SM-tiles a GEMM occupies, with the best of the tiles; in (0, 1]."""
-    best: Number = 0.0
-    for rows, columns in tiles:
-        blocks = np.ceil(work.m / rows) * np.ceil(work.n / columns) * work.batch
-        waves = np.ceil(blocks / sm_count)
-        best = np.maximum(best, work.m * work.n * work.batch / (waves * sm_count * rows * columns))
-    return best
+    dimensions = max(np.ndim(value) for value in (work.m, work.n, work.batch, sm_count))
+    rows, columns = (side.reshape(-1, *(1,) * dimensions) for side in np.array(tiles, dtype=float).T)
+    blocks = np.ceil(work.m / rows) * np.ceil(work.n / columns) * work.batch
+    occupied = np.ceil(blocks / sm_count) * sm_count * (rows * columns)
+    return work.m * work.n * work.batch / occupied.min(axis=0)
 
 
 def attention_seconds(work: Attention, device: Device, constants: Calibration) -> Number:

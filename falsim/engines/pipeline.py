@@ -28,9 +28,10 @@ def run_pipeline(
     micro_batches: int,
     forward: Sequence[Number],
     backward: Sequence[Number],
-    message: Number,
+    messages: Sequence[Number],
 ) -> PipelineTimes:
-    """Place all passes; `forward` and `backward` are seconds by virtual stage (chunk·ranks + rank), `message` a send.
+    """Place all passes; `forward` and `backward` are seconds by virtual stage (chunk·ranks + rank), `messages` those of
+    what it gets from the stage before and later sends back.
 
     A step of many micro-batches is linear in their number once it is long; that is checked, and only then used.
     """
@@ -41,7 +42,7 @@ def run_pipeline(
     if micro_batches > settle + 3 * ranks:
         short = settle + (micro_batches - settle) % ranks
         few = [
-            _place(schedule, ranks, virtual, short + extra * ranks, forward, backward, message) for extra in (0, 1, 2)
+            _place(schedule, ranks, virtual, short + extra * ranks, forward, backward, messages) for extra in (0, 1, 2)
         ]
         first, second, third = ([*t.end, *_flat(t.last_backward)] for t in few)
         if all(np.allclose(b - a, c - b, rtol=1e-12, atol=0.0) for a, b, c in zip(first, second, third, strict=True)):
@@ -51,7 +52,7 @@ def run_pipeline(
                 tuple(values[:ranks]),
                 tuple(tuple(values[ranks + r * virtual : ranks + (r + 1) * virtual]) for r in range(ranks)),
             )
-    return _place(schedule, ranks, virtual, micro_batches, forward, backward, message)
+    return _place(schedule, ranks, virtual, micro_batches, forward, backward, messages)
 
 
 def _flat(rows: Sequence[Sequence[Number]]) -> list[Number]:
@@ -65,7 +66,7 @@ def _place(
     micro_batches: int,
     forward: Sequence[Number],
     backward: Sequence[Number],
-    message: Number,
+    messages: Sequence[Number],
 ) -> PipelineTimes:
     queues = [order(schedule, ranks, virtual, micro_batches, rank) for rank in range(ranks)]
     stages = ranks * virtual
@@ -81,7 +82,7 @@ def _place(
             while position[rank] < len(queue):
                 step = queue[position[rank]]
                 stage = step.chunk * ranks + rank
-                arrived = _arrival(ended, step, stage, stages, message)
+                arrived = _arrival(ended, step, stage, stages, messages)
                 if arrived is None:
                     break
                 start = _later(clock[rank], arrived)
@@ -100,7 +101,7 @@ def _place(
 
 
 def _arrival(
-    ended: dict[tuple[bool, int, int], Number], step: Pass, stage: int, stages: int, message: Number
+    ended: dict[tuple[bool, int, int], Number], step: Pass, stage: int, stages: int, messages: Sequence[Number]
 ) -> Number | None:
     """When a pass has its input; None if what makes it has not been placed yet."""
     if step.forward and stage == 0:
@@ -108,7 +109,7 @@ def _arrival(
     if not step.forward and stage == stages - 1:
         return ended.get((True, stage, step.micro_batch))
     source = ended.get((step.forward, stage - 1 if step.forward else stage + 1, step.micro_batch))
-    return None if source is None else source + message
+    return None if source is None else source + messages[stage if step.forward else stage + 1]
 
 
 def _later(a: Number, b: Number) -> Number:

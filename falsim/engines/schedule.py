@@ -41,7 +41,7 @@ def run_step(program: Program, prices: Prices) -> StepTimes:
     forward = _by_layout(program, stages, prices, backward=False)
     backward = _by_layout(program, stages, prices, backward=True)
     ranks, virtual, count = program.pipeline, program.virtual, program.micro_batches
-    message = prices.seconds(program.send)
+    messages = [prices.seconds(program.message(stage)) for stage in range(stages)]
     pipeline = run_pipeline(
         program.scenario.parallelism.pipeline_schedule,
         ranks,
@@ -49,7 +49,7 @@ def run_step(program: Program, prices: Prices) -> StepTimes:
         count,
         [p.duration for p in forward],
         [p.duration for p in backward],
-        message,
+        messages,
     )
     after = [_after_backward(program, rank, pipeline, backward, prices) for rank in range(ranks)]
     end = np.max(np.stack(np.broadcast_arrays(*after)), axis=0)
@@ -73,7 +73,7 @@ def _by_layout(program: Program, stages: int, prices: Prices, *, backward: bool)
     known: dict[object, PassTimes] = {}
     times = []
     for stage in range(stages):
-        key = (program.stages[stage], stage > 0)
+        key = (program.stages[stage], 0 < stage < program.pipeline)
         if key not in known:
             runs = program.backward(stage) if backward else program.forward(stage)
             concurrent = program.scenario.implementation.concurrent_attention_mlp

@@ -61,7 +61,7 @@ def _rank_memory(program: Program, rank: int) -> Memory:
         "gradients": parameters * REDUCE_BYTES[training.gradient_reduce_dtype] / (shards if zero >= 2 else 1),
         "optimizer": parameters * states / (shards if zero >= 1 else 1),
         "activations": sum(size * count for size, count in zip(kept, held, strict=True)) + working,
-        "signal": _signal_bytes(program) * (sum(held) + 1),
+        "signal": _signal_bytes(program) * (_micro_batches_in_flight(program, rank) + 1),
         "communication_buffers": 2.0 * dims.activation_bytes if dims.tensor_parallel else 0.0,
     }
     if zero >= 3:
@@ -83,6 +83,19 @@ def _in_flight(program: Program, rank: int) -> list[Number]:
         live[step.chunk] += 1 if step.forward else -1
         most = max(most, (sum(live), list(live)))
     return most[1]
+
+
+def _micro_batches_in_flight(program: Program, rank: int) -> Number:
+    """The most micro-batches a rank holds anything of: one copy of a signal serves all of its chunks."""
+    if program.virtual == 1:
+        return sum(_in_flight(program, rank))
+    live: dict[int, int] = {}
+    most = 0
+    schedule = program.scenario.parallelism.pipeline_schedule
+    for step in order(schedule, program.pipeline, program.virtual, program.micro_batches, rank):
+        live[step.micro_batch] = live.get(step.micro_batch, 0) + (1 if step.forward else -1)
+        most = max(most, sum(count > 0 for count in live.values()))
+    return most
 
 
 def _signal_bytes(program: Program) -> Number:

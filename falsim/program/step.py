@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from falsim.architectures import ARCHITECTURES, Architecture
 from falsim.catalog.parameters import ParameterSplit, parameter_split
 from falsim.dataflow import (
@@ -63,7 +65,9 @@ class Program:
         )
         self.pipeline = parallel.pipeline
         self.virtual = parallel.virtual_pipeline
-        self.micro_batches = scenario.num_micro_batches
+        self.micro_batches: Number = scenario.num_micro_batches
+        if self.pipeline > 1:  # the order of a pipeline's passes is structure: equal for all configurations
+            self.micro_batches = int(np.ravel(self.micro_batches)[0])
         self.stages = deal_layers(
             scenario.model.num_layers,
             self.pipeline * self.virtual,
@@ -102,16 +106,17 @@ class Program:
 
     # What crosses stages and replicas
 
-    @cached_property
-    def send(self) -> Transfer | None:
-        """What one stage sends the next per micro-batch, and gets back as gradients; None without a pipeline.
+    def message(self, stage: int) -> Transfer | None:
+        """What a virtual stage gets from the one before per micro-batch, and returns as gradients; None for the first.
 
-        Every carried tensor is sent; under sequence parallelism each rank sends its part of the sequence.
+        Every carried tensor is sent, but a signal reaches each rank once, with its first chunk; later chunks find it
+        there. Under sequence parallelism each rank sends its part of the sequence.
         """
-        if self.pipeline == 1:
+        if stage == 0:
             return None
+        sent = [name for name in self.blocks.sent if stage < self.pipeline or name not in self.blocks.carried]
         share = self.dims.tensor if self.dims.sequence_parallel else 1.0
-        return Transfer(len(self.blocks.sent) * self.dims.activation_bytes / share, Group.PIPELINE)
+        return Transfer(len(sent) * self.dims.activation_bytes / share, Group.PIPELINE)
 
     @cached_property
     def _boundary(self) -> LoweredBlock | None:
@@ -149,8 +154,8 @@ class Program:
         return tuple(gather_parameters(runs, self._shard_size, scatter=True) if self._sharded else runs)
 
     def _receives_signal(self, stage: int) -> bool:
-        """Whether a stage reads a signal that another stage made: it has blocks, and not the first."""
-        return self.stages[stage][0].kind in ("later", "last")
+        """Whether a stage is the first of its rank to read a signal that another rank made."""
+        return 0 < stage < self.pipeline and any(segment.kind in ("later", "last") for segment in self.stages[stage])
 
     @property
     def _sharded(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from falsim.catalog.calibration import calibration_names
 from falsim.catalog.entries import Precision, Topology
 from falsim.scenario.fields import (
     Bandwidth,
@@ -35,6 +36,7 @@ from falsim.scenario.schema import (
     Training,
     Workload,
 )
+from falsim.scenario.wording import shown, suggestion
 
 Vendor = Literal["nvidia", "amd", "cpu"]
 Mlp = Literal["gelu", "relu", "swiglu", "geglu"]
@@ -190,6 +192,17 @@ Architectures: TypeAlias = Annotated[
 ]
 
 
+def _shipped(name: str) -> str:
+    """The name of a shipped calibration; `none` stands for datasheets alone."""
+    known = ("none", *calibration_names())
+    if name not in known:
+        raise wrong(f"{shown(name)} is not one of {', '.join(known)}{suggestion(name, known)}")
+    return name
+
+
+Calibration: TypeAlias = Annotated[Text, AfterValidator(_shipped)]
+
+
 class ScenarioFile(Section):
     """A scenario: which architectures to price, for which model, on which cluster, trained how."""
 
@@ -202,5 +215,5 @@ class ScenarioFile(Section):
     parallelism: ParallelismFields = ParallelismFields()
     training: Training
     implementation: Implementation = Implementation()
-    calibration: Text | None = _optional("name of a shipped calibration, a file, or none")
+    calibration: Calibration | None = _optional("name of a shipped calibration; none: datasheets alone")
     measured: MeasuredFields | None = None

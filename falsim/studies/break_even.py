@@ -21,8 +21,9 @@ POINTS = 61
 class BreakEven:
     """Where a gain of `threshold` is reached as one link's bandwidth changes.
 
-    Above `bandwidth` (bytes/s of the scenario's field `path`) the gain is smaller. It is None when the gain stays on
-    one side from `lowest` to `highest`: `always` tells on which.
+    Rising above `bandwidth` (bytes/s of the scenario's field `path`) makes the gain smaller, falling below `pays_from`
+    too: an architecture that hides communication needs compute to hide it under. Either is None where the gain does not
+    cross the threshold on that side between `lowest` and `highest`; `always` says that it pays in the whole range.
     """
 
     path: str
@@ -33,28 +34,38 @@ class BreakEven:
     always: bool
     lowest: float
     highest: float
+    pays_from: float | None = None
 
 
 def break_even(scenario: Scenario, architecture: str, threshold: float = PAYS) -> BreakEven:
     """The bandwidth of the slowest link in the tensor-parallel group at which the gain over GPT falls to `threshold`.
 
     Found on a grid from 1/1000 to 1000 times the present bandwidth, refined once; a gain is a paired ratio of step
-    times.
+    times. Raises ValueError without tensor parallelism.
     """
+    if scenario.parallelism.tensor == 1:
+        raise ValueError("without tensor parallelism there is no link to break even on")
     across = scenario.parallelism.tensor > scenario.cluster.gpus_per_node
     path = "cluster.inter_node.bandwidth" if across else "cluster.intra_node.bandwidth"
     link = scenario.cluster.inter_node if across else scenario.cluster.intra_node
     assert link is not None
     programs = (Program(scenario, "gpt"), Program(scenario, architecture))
+
+    def pays(bandwidths: Number) -> Number:
+        return _gain(scenario, programs, bandwidths, across=across) >= threshold
+
     lowest, highest = link.bandwidth / 1000.0, link.bandwidth * 1000.0
     grid = np.geomspace(lowest, highest, POINTS)
-    pays = _gain(scenario, programs, grid, across=across) >= threshold
-    found: float | None = None
-    if pays.any() and not pays[-1]:
-        last = int(np.flatnonzero(pays)[-1])
-        fine = np.geomspace(grid[last], grid[last + 1], POINTS)
-        found = float(fine[np.flatnonzero(_gain(scenario, programs, fine, across=across) >= threshold)[-1]])
-    return BreakEven(path, architecture, threshold, link.bandwidth, found, bool(pays[-1]), lowest, highest)
+    paying = np.flatnonzero(pays(grid))
+    upper = lower = None
+    if paying.size and paying[-1] + 1 < POINTS:
+        fine = np.geomspace(grid[paying[-1]], grid[paying[-1] + 1], POINTS)
+        upper = float(fine[np.flatnonzero(pays(fine))[-1]])
+    if paying.size and paying[0] > 0:
+        fine = np.geomspace(grid[paying[0] - 1], grid[paying[0]], POINTS)
+        lower = float(fine[np.flatnonzero(pays(fine))[0]])
+    always = paying.size == POINTS
+    return BreakEven(path, architecture, threshold, link.bandwidth, upper, always, lowest, highest, lower)
 
 
 def _gain(scenario: Scenario, programs: tuple[Program, Program], bandwidth: Number, *, across: bool) -> Number:

@@ -1,0 +1,42 @@
+"""How long commands take, whole processes included. Skipped by default; run with
+
+    pytest tests/benchmarks --benchmark-only -p no:xdist
+
+The budgets on two slow cores: `falsim --help` 0.3 s, `falsim run` of any shipped scenario 1 s.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falsim
+from falsim.costs.prices import prices_of
+from falsim.engines.schedule import run_step
+from falsim.program import Program
+from falsim.scenario import load_scenario
+
+SHIPPED = sorted((Path(falsim.__file__).parents[1] / "scenarios").glob("*.yaml"))
+
+
+def falsim_process(*arguments: str) -> int:
+    command = [sys.executable, "-m", "falsim", *arguments]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
+
+
+def test_help(benchmark: Any) -> None:
+    assert benchmark.pedantic(falsim_process, args=("--help",), rounds=5, warmup_rounds=1) == 0
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_run(benchmark: Any, path: Path) -> None:
+    assert benchmark.pedantic(falsim_process, args=("run", str(path)), rounds=3, warmup_rounds=1) in (0, 3)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_program_and_step_of_fal(benchmark: Any, path: Path) -> None:
+    scenario = load_scenario(path)
+    prices = prices_of(scenario)
+    benchmark(lambda: run_step(Program(scenario, "fal"), prices))
