@@ -115,7 +115,8 @@ def _memory(result: ArchitectureResult) -> Json:
 
 def _break_even(even: BreakEven) -> Json:
     shown = ("path", "architecture", "threshold", "current", "bandwidth", "pays_from", "always")
-    return {key: value for key, value in asdict(even).items() if key in shown}
+    values = asdict(even)
+    return {key: values[key] for key in shown}
 
 
 def _measured(result: Result) -> Json | None:
