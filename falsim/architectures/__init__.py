@@ -1,18 +1,29 @@
 """The block architectures falsim compares, each one short file that reads like its equation.
 
-To add one: write its class in a file here and name it in `ARCHITECTURES`.
+To add one, write its class in a file here that has the architecture's name: nothing else has to know of it.
 """
 
-from falsim.architectures.base import Architecture, Carried
-from falsim.architectures.fal import Fal
-from falsim.architectures.fal_plus import FalPlus
-from falsim.architectures.gpt import Gpt
-from falsim.architectures.ladder import Ladder
-from falsim.architectures.no_sync import NoSync
-from falsim.architectures.parallel import Parallel
+from importlib import import_module
+from pkgutil import iter_modules
 
-ARCHITECTURES: dict[str, Architecture] = {
-    architecture.name: architecture for architecture in (Gpt(), Fal(), FalPlus(), Parallel(), Ladder(), NoSync())
-}
+from falsim.architectures.base import Architecture, Carried
+
+
+def _written() -> dict[str, Architecture]:
+    """Every architecture of this folder; raises ImportError where a file does not hold the one it is named for."""
+    found = {}
+    for module in iter_modules(__path__):
+        if module.name == "base":
+            continue
+        members = vars(import_module(f"{__name__}.{module.name}")).values()
+        named = [m for m in members if isinstance(m, type) and issubclass(m, Architecture)]
+        own = [member for member in named if getattr(member, "name", None) == module.name]
+        if len(own) != 1:
+            raise ImportError(f"falsim/architectures/{module.name}.py must hold one Architecture named {module.name!r}")
+        found[module.name] = own[0]()
+    return found
+
+
+ARCHITECTURES = _written()
 
 __all__ = ["ARCHITECTURES", "Architecture", "Carried"]

@@ -112,7 +112,11 @@ def _quantity_schema(dimension: Dimension) -> WithJsonSchema:
 
 def choice(literal: Any) -> BeforeValidator:
     """Annotation of a field of this `Literal` type: the error names the allowed values and the closest one."""
-    allowed: tuple[str | int, ...] = get_args(literal)
+    return one_of(get_args(literal))
+
+
+def one_of(allowed: tuple[str | int, ...]) -> BeforeValidator:
+    """The same for values that are known only when the program starts."""
     names = [str(name) for name in allowed]
 
     def validate(value: Any) -> str | int:

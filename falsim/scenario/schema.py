@@ -4,16 +4,28 @@ Attribute names are the paths of the YAML file (`scenario.parallelism.tensor`). 
 `falsim.scenario.written`; the groups of plain fields stand here because both share them.
 """
 
-from typing import Annotated, Literal, get_args
+from importlib.resources import files
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from falsim.catalog.entries import Gpu, Model, Precision, Topology
-from falsim.scenario.fields import Count, Switch, ZeroStage, choice
+from falsim.scenario.fields import Count, Switch, ZeroStage, choice, one_of
 
-Architecture = Literal["gpt", "fal", "fal_plus", "parallel", "ladder", "no_sync"]
-ARCHITECTURES: tuple[str, ...] = get_args(Architecture)
-"""The architectures a scenario may ask for, in the order of the default."""
+COMPARED = ("gpt", "fal", "fal_plus", "parallel", "ladder", "no_sync")
+"""The architectures a scenario compares when it names none."""
+
+
+def _architectures() -> tuple[str, ...]:
+    """Names of the files in falsim/architectures that write an architecture; none is imported."""
+    folder = files("falsim") / "architectures"
+    stems = {entry.name.removesuffix(".py") for entry in folder.iterdir() if entry.name.endswith(".py")}
+    return (*COMPARED, *sorted(stems.difference(COMPARED, ("__init__", "base"))))
+
+
+ARCHITECTURES = _architectures()
+"""The architectures a scenario may ask for."""
+Architecture = Annotated[str, one_of(ARCHITECTURES), WithJsonSchema({"enum": list(ARCHITECTURES)})]
 
 Workload = Literal["training"]
 LinkKind = Literal["nvlink", "infinity_fabric", "pcie", "network", "memory"]

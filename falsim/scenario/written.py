@@ -4,7 +4,7 @@
 the JSON Schema that editors complete from.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -28,6 +28,7 @@ from falsim.scenario.fields import (
 )
 from falsim.scenario.schema import (
     ARCHITECTURES,
+    COMPARED,
     Architecture,
     Implementation,
     LinkKind,
@@ -154,9 +155,7 @@ class ClusterFields(Section):
 class MeasuredFields(Section):
     """A published or own measurement to show beside the prediction; at least one value, and where it is from."""
 
-    architecture: Annotated[Architecture, choice(Architecture)] = Field(
-        default="gpt", description="which one was measured"
-    )
+    architecture: Architecture = Field(default="gpt", description="which one was measured")
     step_time: Duration | None = _optional("time of one optimizer step")
     tokens_per_s_per_gpu: Positive | None = None
     mfu: Fraction | None = _optional("model FLOP/s utilisation as a fraction")
@@ -178,7 +177,7 @@ def _each_once(names: tuple[Architecture, ...]) -> tuple[Architecture, ...]:
 
 
 Architectures: TypeAlias = Annotated[
-    tuple[Annotated[Architecture, choice(Architecture)], ...],
+    tuple[Architecture, ...],
     BeforeValidator(_at_least_one),
     AfterValidator(_each_once),
     WithJsonSchema(
@@ -210,7 +209,7 @@ class ScenarioFile(Section):
     description: Text | None = _optional("what the scenario shows")
     workload: Annotated[Workload, choice(Workload)] = Field(default="training", description="only training for now")
     model: ModelFields
-    architectures: Architectures = Field(default=get_args(Architecture), description="block architectures to compare")
+    architectures: Architectures = Field(default=COMPARED, description="block architectures to compare")
     cluster: ClusterFields
     parallelism: ParallelismFields = ParallelismFields()
     training: Training
