@@ -28,6 +28,8 @@ class Architecture(ABC):
     """Carried tensors that every later block reads and none changes, such as FAL's g."""
     local: ClassVar[frozenset[str]] = frozenset()
     """Carried tensors the next pipeline stage makes again from the others, so they are not sent."""
+    independent_branches: ClassVar[bool] = False
+    """Whether attention and MLP of a block may run at the same time on one GPU (`concurrent_attention_mlp`)."""
     free_collectives: ClassVar[bool] = False
     """Whether tensor-parallel collectives cost nothing: a bound, not a model."""
 

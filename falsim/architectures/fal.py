@@ -13,6 +13,7 @@ class Fal(Architecture):
     name = "fal"
     equation = "x' = x + [a(N1 x) + m(N2 x + g)],  g = Nf([a1(N1 x1)])"
     merge_partial_gradients = True
+    independent_branches = True
     signals = frozenset({"g"})
 
     def first(self, b: Block, x: Tensor) -> Carried:
@@ -32,5 +33,6 @@ class Fal(Architecture):
 def gpt_with_signal(b: Block, x: Tensor) -> Carried:
     """A1 = [a(N1 x)];  y = x + A1;  x' = y + [m(N2 y)];  g = Nf(A1)."""
     a1 = b.sync(b.attention(b.norm(x)))
+    g = b.norm(a1)
     y = x + a1
-    return {"x": y + b.mlp(b.norm(y)), "g": b.norm(a1)}
+    return {"x": y + b.mlp(b.norm(y)), "g": g}

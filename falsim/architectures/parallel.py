@@ -10,6 +10,7 @@ class Parallel(Architecture):
     name = "parallel"
     equation = "x' = x + [a(N x) + m(N x)]"
     merge_partial_gradients = True
+    independent_branches = True
 
     def later(self, b: Block, carried: Carried) -> Carried:
         """The block."""

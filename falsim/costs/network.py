@@ -62,22 +62,20 @@ class Network:
         """The fastest algorithm's time for one collective."""
         layout = self.layouts[work.group]
         if work.kind is CollectiveKind.ALL_TO_ALL:
-            return work.share * self._all_to_all(work.bytes, work.group)
+            return self._all_to_all(work.bytes, work.group)
         if not layout.across:
-            return work.share * self._inside(work.kind, work.bytes, work.group, layout.size)
+            return self._inside(work.kind, work.bytes, work.group, layout.size)
         times = [flat_ring(self, work.kind, work.bytes, work.group)]
         if work.kind is CollectiveKind.ALL_REDUCE:
             times.append(tree(self, work.bytes, work.group))
         if layout.inside:
             times.append(hierarchical(self, work.kind, work.bytes, work.group))
-        return work.share * minimum(times)
+        return minimum(times)
 
     def transfer_seconds(self, work: Transfer) -> Number:
-        """`count` messages one after the other to the next rank: NCCL send/recv with the Simple protocol."""
+        """`count` messages one after the other to the next rank."""
         fabric = self.inter_fabric if self.layouts[work.group].across else self.intra[work.group]
-        simple = self.constants.protocols["ring", fabric.link][-1]
-        step = simple.step if fabric.latency is None else fabric.latency
-        return work.count * (simple.base + step + work.bytes / fabric.pair_bandwidth)
+        return work.count * self._message_seconds(fabric, work.bytes, fabric.pair_bandwidth)
 
     @property
     def inter_fabric(self) -> Fabric:
@@ -94,17 +92,22 @@ class Network:
         return minimum(times)
 
     def _all_to_all(self, size: Number, group: Group) -> Number:
-        """Every rank sends 1/n of its tensor to each other; remote and local parts move at once."""
+        """Every rank sends 1/n of its tensor to each other at once; remote and local parts move side by side."""
         layout = self.layouts[group]
-        times = []
-        if layout.inside:
-            times.append((size * (layout.per_node - 1) / layout.size, self.intra[group]))
+        slowest: Number = 0.0
+        if layout.inside or not layout.across:
+            local = size * (layout.per_node - 1) / layout.size
+            slowest = self._message_seconds(self.intra[group], local, self.intra[group].bandwidth)
         if layout.across:
-            times.append((size * (layout.size - layout.per_node) / layout.size, self.inter_fabric))
-        simple = "ring", (times[-1][1].link if times else "nvlink")
-        protocol = self.constants.protocols[simple][-1]
-        latency = protocol.base + protocol.step
-        return latency + np.max(np.stack(np.broadcast_arrays(*[b / f.bandwidth for b, f in times])), axis=0)
+            remote = size * (layout.size - layout.per_node) / layout.size
+            there = self._message_seconds(self.inter_fabric, remote, self.inter_fabric.bandwidth)
+            slowest = np.maximum(slowest, there)
+        return slowest
+
+    def _message_seconds(self, fabric: Fabric, size: Number, bandwidth: Number) -> Number:
+        """NCCL send and receive: the Simple protocol's base latency, one step, and the bytes."""
+        simple = self.constants.protocols["ring", fabric.link][-1]
+        return simple.base + (simple.step if fabric.latency is None else fabric.latency) + size / bandwidth
 
 
 def minimum(times: list[Number]) -> Number:

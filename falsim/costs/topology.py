@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
 
 import numpy as np
 
@@ -17,14 +19,21 @@ NCCL_LINK = {"nvlink": "nvlink", "infinity_fabric": "nvlink", "memory": "nvlink"
 
 
 def network_of(scenario: Scenario, constants: Calibration) -> Network:
-    """The network of a scenario, with ranks dealt in Megatron-LM's order: tensor, context, data, pipeline."""
+    """The network of a scenario, with ranks dealt in Megatron-LM's order: tensor, context, data, pipeline.
+
+    Experts are spread over neighbouring replicas of the other weights.
+    """
     cluster, parallel = scenario.cluster, scenario.parallelism
     stage = parallel.tensor * parallel.context * parallel.data
     strides = {
         Group.TENSOR: (parallel.tensor, 1),
         Group.CONTEXT: (parallel.context, parallel.tensor),
         Group.DATA: (parallel.context * parallel.data, parallel.tensor),
-        Group.EXPERT: (parallel.expert, parallel.tensor * parallel.context),
+        Group.EXPERT_DATA: (
+            parallel.context * parallel.data // parallel.expert,
+            parallel.tensor * parallel.expert,
+        ),
+        Group.EXPERT: (parallel.expert, parallel.tensor),
         Group.PIPELINE: (parallel.pipeline, stage),
         Group.EMBEDDING: (np.minimum(parallel.pipeline, 2), stage * np.maximum(parallel.pipeline - 1, 1)),
     }
@@ -66,10 +75,23 @@ class Span:
 
 
 def layout(size: Number, stride: Number, gpus_per_node: Number) -> Layout:
-    """Ranks `stride` apart: gpus_per_node / stride of them share a node, at least one; all nodes hold equally many."""
-    room = np.maximum(1, gpus_per_node // stride)
-    per_node = np.where(size <= room, size, np.gcd(size, room))
-    return Layout(1.0 * size, 1.0 * per_node, inside=more_than_one(per_node), across=bool(np.all(size > per_node)))
+    """Ranks `stride` apart on nodes of so many GPUs: the group that spans most nodes, its ranks shared out equally."""
+    nodes = np.vectorize(_nodes_spanned, otypes=[float])(size, stride, gpus_per_node)
+    per_node = size / nodes
+    return Layout(1.0 * size, per_node, inside=more_than_one(per_node), across=more_than_one(nodes))
+
+
+@lru_cache(maxsize=4096)
+def _nodes_spanned(size: int, stride: int, gpus_per_node: int) -> int:
+    """Most nodes that one group touches. Groups start at every multiple of size·stride, plus 0 … stride - 1."""
+    span = size * stride
+    if gpus_per_node % span == 0:
+        return 1
+    starts = range(0, span * gpus_per_node // gcd(span, gpus_per_node), span)
+    firsts = {(start + offset) % gpus_per_node for start in starts for offset in range(min(stride, gpus_per_node))}
+    if gpus_per_node % stride == 0 and span % gpus_per_node == 0:
+        firsts = {0}  # aligned: all groups are alike
+    return max(len({(first + rank * stride) // gpus_per_node for rank in range(size)}) for first in firsts)
 
 
 def intra_fabric(node: IntraNode, span: Span, *, peer_to_peer: bool) -> Fabric:

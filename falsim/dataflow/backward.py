@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from falsim.dataflow.block import NodeKind, Tensor
 from falsim.dataflow.lowering import HID, SEQ, Emitter, Forward, P, R
-from falsim.dataflow.ops import Attention, CollectiveKind, Graph, Number, Op, Phase, Placement
+from falsim.dataflow.ops import Attention, Collective, CollectiveKind, Graph, Group, Number, Op, Phase, Placement, Work
 
 Gradient = tuple[int, Placement]
 """The op that makes a contribution to a gradient, and its placement."""
@@ -24,7 +24,7 @@ class Backward(Emitter):
     """Lowers an expression's backward pass.
 
     `incoming` names the outputs whose gradient the next block hands back, with its placement. With `overlapped` off,
-    linears run after the collective launched before them instead of beside it.
+    compute and tensor-parallel collectives take turns.
     """
 
     forward: Forward = field(kw_only=True)
@@ -41,6 +41,8 @@ class Backward(Emitter):
     _converted: dict[int, int] = field(default_factory=dict)
     _rebuilt: dict[int, int] = field(default_factory=dict)
     _outgoing: dict[int, list[Gradient]] = field(default_factory=dict)
+    _blocking: int = -1
+    _last_compute: int = -1
 
     def run(self) -> tuple[Graph, dict[str, Placement]]:
         """The backward graph, whose outputs are the gradients of the block's inputs, and their placements."""
@@ -49,9 +51,8 @@ class Backward(Emitter):
             self.inputs[name] = self.emit(f"{name}.gradient", None)
             target = expression.outputs[name].index
             self._outgoing.setdefault(target, []).append((self.inputs[name], placement))
-        for node in reversed(expression.nodes):
-            if node.kind is NodeKind.COLUMN:
-                self._column(node)
+        for node in reversed(self._columns):
+            self._column(node)
         for node in expression.nodes:
             if node.kind is NodeKind.ROW:  # reached through its column already, unless it is the embedding
                 self._local(node)
@@ -112,14 +113,27 @@ class Backward(Emitter):
         """Reduce a partial gradient, then issue the weight gradients that can run under it."""
         kind = CollectiveKind.REDUCE_SCATTER if placement is SEQ else CollectiveKind.ALL_REDUCE
         reduced = self.collective(kind, node, op, "input gradient")
-        self._flush(*(() if self.overlapped else (reduced,)))
+        self._flush()
         return reduced
 
-    def _flush(self, *after: int) -> None:
+    def emit(self, name: str, work: Work | None, *deps: int, purpose: str = "", share: Number = 1.0) -> int:
+        """Append one op; without overlap a tensor-parallel collective waits for all compute before it and blocks it."""
+        waits: tuple[int, ...] = ()
+        blocks = isinstance(work, Collective) and work.group is Group.TENSOR
+        if not self.overlapped and work is not None:
+            waits = (self._last_compute if blocks else self._blocking,)
+        op = super().emit(name, work, *deps, *(w for w in waits if w >= 0), purpose=purpose, share=share)
+        if blocks:
+            self._blocking = op
+        elif work is not None:
+            self._last_compute = op
+        return op
+
+    def _flush(self) -> None:
         """Issue the weight gradients held back so far."""
         pending, self._pending = self._pending, []
         for column, gradient in pending:
-            deps = (gradient, *after, *self._whole_input(column))
+            deps = (gradient, *self._whole_input(column))
             self.chain(f"{column.name}.weight_gradient", column.weight_gradient, *deps)
 
     def _contributions(self, node: Tensor) -> list[Gradient]:
@@ -181,9 +195,8 @@ class Backward(Emitter):
             return self._done[column.index]
         source = self.expression.inputs(column)[0]
         gradient = self.whole(column, HID)
-        gathered = self._gather_again(column, gradient)
-        waits = () if self.overlapped else gathered
-        op = self.chain(f"{column.name}.input_gradient", column.backward, gradient, *waits)
+        self._gather_again(column, gradient)
+        op = self.chain(f"{column.name}.input_gradient", column.backward, gradient)
         self._pending.append((column, gradient))
         if not self.expression.dims.tensor_parallel:
             self._flush()
@@ -219,13 +232,22 @@ class Backward(Emitter):
             return [norm for term in self.expression.inputs(tensor) for norm in self._norms_of_gathered(term)]
         return [tensor] if tensor.kind is NodeKind.NORM and self.forward.native[tensor.index] is R else []
 
-    def _gather_again(self, column: Tensor, gradient: int) -> tuple[int, ...]:
-        """Launch the gathers a column's weight gradient needs, once the column's own gradient is there."""
-        keys = [(root, self._gather_key(root, column)) for root in self._gathered_roots(column)]
-        for root, key in keys:
-            if key not in self._again:
+    def _gather_again(self, column: Tensor, gradient: int) -> None:
+        """Launch the gathers a column's weight gradient needs, under its own input gradient.
+
+        Where several columns share a gather, the last of them launches it: it hides under one product, as GPT's does.
+        """
+        for root in self._gathered_roots(column):
+            sharing = (
+                [c for c in self._columns if root in self._gathered_roots(c)] if self.expression.merge else [column]
+            )
+            if all(c is column or c.index in self._done for c in sharing):
+                key = self._gather_key(root, column)
                 self._again[key] = self.collective(CollectiveKind.ALL_GATHER, root, gradient, "gather again")
-        return tuple(self._again[key] for _, key in keys)
+
+    @property
+    def _columns(self) -> list[Tensor]:
+        return [node for node in self.expression.nodes if node.kind is NodeKind.COLUMN]
 
     def _gather_key(self, root: Tensor, column: Tensor) -> tuple[int, int]:
         """Merged, all readers share one gather; unmerged, each linear has its own."""
@@ -245,6 +267,7 @@ class Backward(Emitter):
                 gathered = self._again[self.expression.inputs(tensor)[0].index, -1]
                 self._rebuilt[tensor.index] = self.elementwise("norm.again", tensor, R, 2, gathered)
             else:
-                made = [self._rebuild(term) for term in self.expression.inputs(tensor) if term.kind is NodeKind.NORM]
+                terms = self.expression.inputs(tensor)
+                made = [self._rebuild(term) for term in terms if self._norms_of_gathered(term)]
                 self._rebuilt[tensor.index] = self.elementwise("add.again", tensor, R, 3, *made)
         return self._rebuilt[tensor.index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from falsim.dataflow.block import NodeKind, Tensor
 from falsim.dataflow.expression import Expression
@@ -33,9 +33,9 @@ class Emitter:
     ops: list[Op] = field(default_factory=list)
     inputs: dict[str, int] = field(default_factory=dict)
 
-    def emit(self, name: str, work: Work | None, *deps: int, purpose: str = "") -> int:
+    def emit(self, name: str, work: Work | None, *deps: int, purpose: str = "", share: Number = 1.0) -> int:
         """Append one op; return its index."""
-        self.ops.append(Op(name, work, self.phase, tuple(sorted(set(deps))), purpose))
+        self.ops.append(Op(name, work, self.phase, tuple(sorted(set(deps))), purpose, share))
         return len(self.ops) - 1
 
     def chain(self, name: str, works: tuple[Work, ...], *deps: int) -> int:
@@ -48,13 +48,12 @@ class Emitter:
         last: tuple[int, ...] = ()
         ring: int | None = None
         for work in works:
-            if isinstance(work, Attention) and ring is not None:
-                context = self.expression.dims.context
-                at_hand = replace(work, sequence_kv=work.sequence_kv * (1.0 - 1.0 / context))
-                last = (self.emit(name, at_hand, *deps, *last), ring)
-                work = replace(work, sequence_kv=work.sequence_kv / context)
             if isinstance(work, Transfer):
                 ring = self.emit(f"{name}.ring", work, *deps, *last)
+            elif isinstance(work, Attention) and ring is not None:
+                visiting = 1.0 / self.expression.dims.context
+                at_hand = self.emit(name, work, *deps, *last, share=1.0 - visiting)
+                last = (self.emit(name, work, *deps, at_hand, ring, share=visiting),)
             else:
                 last = (self.emit(name, work, *deps, *last),)
         return last[0]
@@ -88,8 +87,6 @@ class Forward(Emitter):
             placement, op = self._lower(node)
             self.native[node.index] = placement
             self.versions[node.index] = {placement: op}
-            if node.kind is NodeKind.SYNC:
-                self.versions[node.index] |= self.versions[self.expression.inputs(node)[0].index]
         outputs = {
             name: self.demand(tensor, self.expression.carried.get(name, self.expression.home))
             for name, tensor in self.expression.outputs.items()

@@ -62,7 +62,8 @@ class CollectiveKind(StrEnum):
 
 class Group(StrEnum):
     """The process groups of a step. `data` holds all replicas of a weight: data-parallel and context-parallel ranks;
-    `embedding` the first and the last pipeline stage, which share a tied embedding."""
+    `embedding` the first and the last pipeline stage, which share a tied embedding; `expert_data` the replicas of an
+    expert."""
 
     TENSOR = "tensor"
     CONTEXT = "context"
@@ -70,6 +71,7 @@ class Group(StrEnum):
     EXPERT = "expert"
     PIPELINE = "pipeline"
     EMBEDDING = "embedding"
+    EXPERT_DATA = "expert_data"
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,11 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective on a whole tensor of `bytes` (gathered or unreduced); `share` is a chunk's part of its time."""
+    """A collective on a whole tensor of `bytes`: what an all-reduce reduces, what an all-gather has gathered."""
 
     kind: CollectiveKind
     bytes: Number
     group: Group
-    share: Number = 1.0
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ Work = Gemm | Attention | Elementwise | Collective | Transfer
 class Op:
     """One op: what it does, where it runs, and which earlier ops of its graph it waits for.
 
-    `work` is None for a graph's inputs, which take no time. `purpose` says what a collective is for.
+    `work` is None for a graph's inputs, which take no time. `purpose` says what a collective is for, `share` which
+    part of the work this op does where the work is cut into pieces: a piece takes its share of the whole's time, as
+    if cutting cost nothing.
     """
 
     name: str
@@ -154,6 +157,7 @@ class Op:
     phase: Phase
     deps: tuple[int, ...] = ()
     purpose: str = ""
+    share: Number = 1.0
 
     @property
     def stream(self) -> Stream:
@@ -161,7 +165,8 @@ class Op:
         if isinstance(self.work, Transfer):
             return Stream.COPY
         if isinstance(self.work, Collective):
-            return Stream.DATA if self.work.group is Group.DATA else Stream.COMMUNICATION
+            replicas = (Group.DATA, Group.EXPERT_DATA)
+            return Stream.DATA if self.work.group in replicas else Stream.COMMUNICATION
         return Stream.COMPUTE
 
 

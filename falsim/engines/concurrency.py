@@ -1,4 +1,4 @@
-"""Attention and MLP of one block at the same time on one GPU, where the dataflow lets them (FAL, parallel, ladder).
+"""Attention and MLP of one block at the same time on one GPU, where the dataflow lets them (FAL, parallel).
 
 The fast engine takes the best case: both branches share the tensor cores and the memory perfectly, so together they
 take as long as the busier of the two resources, but no less than the longer branch. Launches and partial waves

@@ -1,4 +1,4 @@
-"""When every pass of a pipeline happens: a pass waits for its message, the sender does not."""
+"""When every pass of a pipeline happens: a pass waits for its message, a link carries one message at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from falsim.dataflow import Number
-from falsim.program.pipeline_order import Pass, order
+from falsim.program.pipeline_order import order
 
 
 @dataclass(frozen=True)
@@ -25,34 +25,43 @@ def run_pipeline(
     schedule: str,
     ranks: int,
     virtual: int,
-    micro_batches: int,
+    micro_batches: Number,
     forward: Sequence[Number],
     backward: Sequence[Number],
     messages: Sequence[Number],
 ) -> PipelineTimes:
-    """Place all passes; `forward` and `backward` are seconds by virtual stage (chunk·ranks + rank), `messages` those of
-    what it gets from the stage before and later sends back.
+    """Place all passes.
 
-    A step of many micro-batches is linear in their number once it is long; that is checked, and only then used.
+    `forward` and `backward` are seconds by virtual stage (chunk·ranks + rank), `messages` those of what a stage gets
+    from the one before and later sends back. A very long step is placed in part: it is linear in rounds of micro-batches
+    once it has settled, which is checked over many rounds and only then used. `micro_batches` may be an array only
+    without a pipeline.
     """
     if ranks == 1 and virtual == 1:
         end = micro_batches * (forward[0] + backward[0])
         return PipelineTimes((end,), ((end - backward[0],),))
-    settle = ranks * (4 * virtual + 4)
-    if micro_batches > settle + 3 * ranks:
-        short = settle + (micro_batches - settle) % ranks
-        few = [
-            _place(schedule, ranks, virtual, short + extra * ranks, forward, backward, messages) for extra in (0, 1, 2)
-        ]
-        first, second, third = ([*t.end, *_flat(t.last_backward)] for t in few)
-        if all(np.allclose(b - a, c - b, rtol=1e-12, atol=0.0) for a, b, c in zip(first, second, third, strict=True)):
-            rounds = (micro_batches - short) // ranks
-            values = [a + (b - a) * rounds for a, b in zip(first, second, strict=True)]
-            return PipelineTimes(
-                tuple(values[:ranks]),
-                tuple(tuple(values[ranks + r * virtual : ranks + (r + 1) * virtual]) for r in range(ranks)),
-            )
+    lag = ROUNDS * ranks
+    longest = max(PLACED // (2 * ranks * virtual), 3 * lag)
+    if micro_batches > longest:
+        rounds = -(-(micro_batches - longest) // lag)
+        counts = [micro_batches - (rounds + back) * lag for back in (0, 1, 2)]
+        if counts[-1] > 2 * ranks:
+            few = [_place(schedule, ranks, virtual, count, forward, backward, messages) for count in counts]
+            last, before, earlier = ([*times.end, *_flat(times.last_backward)] for times in few)
+            steady = zip(last, before, earlier, strict=True)
+            if all(np.allclose(a - b, b - c, rtol=1e-12, atol=0.0) for a, b, c in steady):
+                values = [a + (a - b) * rounds for a, b in zip(last, before, strict=True)]
+                starts = values[ranks:]
+                return PipelineTimes(
+                    tuple(values[:ranks]), tuple(tuple(starts[r * virtual : (r + 1) * virtual]) for r in range(ranks))
+                )
     return _place(schedule, ranks, virtual, micro_batches, forward, backward, messages)
+
+
+PLACED = 60_000
+"""Passes placed one by one before a step counts as very long."""
+ROUNDS = 24
+"""Rounds of `ranks` micro-batches in one checked period: divisible by the short periods schedules settle into."""
 
 
 def _flat(rows: Sequence[Sequence[Number]]) -> list[Number]:
@@ -69,47 +78,41 @@ def _place(
     messages: Sequence[Number],
 ) -> PipelineTimes:
     queues = [order(schedule, ranks, virtual, micro_batches, rank) for rank in range(ranks)]
-    stages = ranks * virtual
-    ended: dict[tuple[bool, int, int], Number] = {}
+    last = ranks * virtual - 1
+    arrived: dict[tuple[bool, int, int], Number] = {(True, 0, i): 0.0 for i in range(micro_batches)}
+    links: dict[tuple[bool, int], Number] = {}
     clock: list[Number] = [0.0] * ranks
     last_start: list[list[Number]] = [[0.0] * virtual for _ in range(ranks)]
     position = [0] * ranks
-    waiting = set(range(ranks))
+    waiting = list(range(ranks))
     while waiting:
         progressed = False
-        for rank in sorted(waiting):
+        for rank in waiting:
             queue = queues[rank]
             while position[rank] < len(queue):
-                step = queue[position[rank]]
-                stage = step.chunk * ranks + rank
-                arrived = _arrival(ended, step, stage, stages, messages)
-                if arrived is None:
+                ahead, chunk, micro_batch = queue[position[rank]]
+                stage = chunk * ranks + rank
+                given = arrived.pop((ahead, stage, micro_batch), None)
+                if given is None:
                     break
-                start = _later(clock[rank], arrived)
-                clock[rank] = start + (forward if step.forward else backward)[stage]
-                ended[step.forward, stage, step.micro_batch] = clock[rank]
-                if not step.forward and step.micro_batch == micro_batches - 1:
-                    last_start[rank][step.chunk] = start
+                start = _later(clock[rank], given)
+                end = clock[rank] = start + (forward if ahead else backward)[stage]
+                if ahead and stage == last:
+                    arrived[False, stage, micro_batch] = end
+                elif ahead or stage > 0:  # one message at a time each way between two ranks
+                    link = ahead, rank
+                    leaves = _later(end, links.get(link, 0.0))
+                    links[link] = leaves + messages[stage + 1 if ahead else stage]
+                    arrived[ahead, stage + 1 if ahead else stage - 1, micro_batch] = links[link]
+                if not ahead and micro_batch == micro_batches - 1:
+                    last_start[rank][chunk] = start
                 position[rank] += 1
                 progressed = True
-            if position[rank] == len(queue):
-                waiting.discard(rank)
+        waiting = [rank for rank in waiting if position[rank] < len(queues[rank])]
         if not progressed:
-            stuck = {rank: queues[rank][position[rank]] for rank in sorted(waiting)}
+            stuck = {rank: queues[rank][position[rank]] for rank in waiting}
             raise RuntimeError(f"pipeline schedule {schedule} cannot go on: {stuck}")
     return PipelineTimes(tuple(clock), tuple(tuple(row) for row in last_start))
-
-
-def _arrival(
-    ended: dict[tuple[bool, int, int], Number], step: Pass, stage: int, stages: int, messages: Sequence[Number]
-) -> Number | None:
-    """When a pass has its input; None if what makes it has not been placed yet."""
-    if step.forward and stage == 0:
-        return 0.0
-    if not step.forward and stage == stages - 1:
-        return ended.get((True, stage, step.micro_batch))
-    source = ended.get((step.forward, stage - 1 if step.forward else stage + 1, step.micro_batch))
-    return None if source is None else source + messages[stage if step.forward else stage + 1]
 
 
 def _later(a: Number, b: Number) -> Number:

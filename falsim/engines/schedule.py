@@ -76,7 +76,8 @@ def _by_layout(program: Program, stages: int, prices: Prices, *, backward: bool)
         key = (program.stages[stage], 0 < stage < program.pipeline)
         if key not in known:
             runs = program.backward(stage) if backward else program.forward(stage)
-            concurrent = program.scenario.implementation.concurrent_attention_mlp
+            independent = program.architecture.independent_branches
+            concurrent = independent and program.scenario.implementation.concurrent_attention_mlp
             known[key] = run_pass(runs, prices, concurrent=concurrent)
         times.append(known[key])
     return tuple(times)
@@ -117,18 +118,17 @@ def _after_backward(
     of them after the last backward pass. Of pieces in a row the first or the last decides, since both grow linearly.
     """
     end = pipeline.end[rank]
-    work = step_work(program)
-    if work.reduce is None:
-        return end
+    reduce = step_work(program).reduce
     overlapped = program.scenario.training.overlap_gradient_reduce
     stream: Number = 0.0
     for chunk in reversed(range(program.virtual)):
         stage = chunk * program.pipeline + rank
         start = pipeline.last_backward[rank][chunk]
         for run, ends in zip(program.backward(stage), backward[stage].ends, strict=True):
-            each = prices.seconds(work.reduce(run.kind))
+            each = sum(prices.seconds(work) for work in reduce(run.kind))
             for piece in ends:
                 first = start + piece.first if overlapped else end
                 last = start + piece.first + piece.period * (piece.count - 1) if overlapped else end
-                stream = np.maximum(stream + piece.count * each, np.maximum(first + piece.count * each, last + each))
+                reduced = np.maximum(first + piece.count * each, last + each)
+                stream = np.maximum(stream + piece.count * each, reduced)
     return np.maximum(end, stream)

@@ -52,11 +52,7 @@ _WAITS = {
     Group.EXPERT: EXPERT_COMMUNICATION,
     Group.CONTEXT: CONTEXT_COMMUNICATION,
     Group.DATA: DATA_COMMUNICATION,
-}
-_STREAM_WAITS = {
-    Stream.COMMUNICATION: TENSOR_COMMUNICATION,
-    Stream.COPY: CONTEXT_COMMUNICATION,
-    Stream.DATA: DATA_COMMUNICATION,
+    Group.EXPERT_DATA: DATA_COMMUNICATION,
 }
 
 
@@ -125,6 +121,8 @@ class _Clock:
     ready: dict[str, tuple[Number, str | None]] = field(default_factory=dict)
     parts: dict[str, Number] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     communication: Number = 0.0
+    last: dict[Stream, str] = field(default_factory=dict)
+    """What waiting for the last op of a stream counts as."""
 
     def vector(self) -> list[Number]:
         """Everything that repeats or not from piece to piece."""
@@ -150,7 +148,7 @@ def run_pass(runs: Iterable[Pieces], prices: PricesOps, *, concurrent: bool = Fa
     clock = _Clock()
     ends = [tuple(_run(clock, pieces.graph, pieces.count, prices, concurrent)) for pieces in runs]
     duration = clock.streams[Stream.COMPUTE]
-    for stream, part in _STREAM_WAITS.items():
+    for stream, part in clock.last.items():
         late = np.maximum(clock.streams[stream] - duration, 0.0)
         clock.parts[part] = clock.parts[part] + late
         duration = duration + late
@@ -159,10 +157,10 @@ def run_pass(runs: Iterable[Pieces], prices: PricesOps, *, concurrent: bool = Fa
 
 def _run(clock: _Clock, graph: Graph, count: int, prices: PricesOps, concurrent: bool) -> list[Ends]:
     """Place `count` equal pieces; once two periods are alike and nothing drifts, count the rest."""
-    seconds = [prices.seconds(op.work) for op in graph.ops]
+    seconds = [op.share * prices.seconds(op.work) for op in graph.ops]
     if concurrent:
         seconds = concurrent_seconds(graph, seconds, prices)
-    host = [prices.host_seconds(op.work) for op in graph.ops]
+    host = [op.share * prices.host_seconds(op.work) for op in graph.ops]
     ends: list[Ends] = []
     before: list[Number] | None = None
     period: list[Number] | None = None
@@ -185,12 +183,17 @@ def _run(clock: _Clock, graph: Graph, count: int, prices: PricesOps, concurrent:
 
 
 def _settled(period: Sequence[Number], latest: Sequence[Number], clock: _Clock) -> bool:
-    """Whether two periods are alike and no stream runs slower than compute (it would catch up with it later)."""
+    """Whether two periods are alike, and stay so: every clock keeps pace with compute, stands still, or is behind it
+    and falls further behind."""
     timed = len(clock.streams) + 1 + len(clock.ready)
-    compute = latest[list(clock.streams).index(Stream.COMPUTE)]
-    slack = 1e-12 * compute
+    position = list(clock.streams).index(Stream.COMPUTE)
+    step, now = latest[position], clock.vector()
+    slack = 1e-12 * step
     alike = all(np.all(np.abs(a - b) <= slack) for a, b in zip(period, latest, strict=True))
-    return alike and all(np.all(delta <= compute + slack) for delta in latest[:timed])
+    return alike and all(
+        np.all((np.abs(delta - step) <= slack) | (delta == 0.0) | ((delta < step) & (time <= now[position])))
+        for delta, time in zip(latest[:timed], now, strict=False)
+    )
 
 
 def place(clock: _Clock, graph: Graph, seconds: Sequence[Number], host: Sequence[Number]) -> list[Placed]:
@@ -225,6 +228,7 @@ def place(clock: _Clock, graph: Graph, seconds: Sequence[Number], host: Sequence
             assert isinstance(work, Collective | Transfer)
             if work.group is Group.TENSOR:
                 clock.communication = clock.communication + seconds[index]
+            clock.last[op.stream] = _WAITS[work.group]
             made.append((end, _WAITS[work.group]))
         placed.append(Placed(op, start, end))
     clock.ready |= {name: made[index] for name, index in graph.outputs.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,52 +18,74 @@ FLOAT32 = 4.0
 class StepWork:
     """Works of one rank outside its passes, by the part of the step's time they belong to."""
 
-    reduce: Callable[[BlockKind], Work | None] | None
-    """Reduction of one piece's gradients over the data-parallel ranks; None when there is nothing to reduce."""
+    reduce: Callable[[BlockKind], tuple[Collective, ...]]
+    """Reductions of one piece's gradients over its replicas; none when there is nothing to reduce."""
     tail: tuple[tuple[str, Work], ...]
     other: tuple[Collective, ...]
     """The tensor-parallel and pipeline collectives among them, for the counts outside the blocks."""
 
 
 def step_work(program: Program) -> StepWork:
-    """The works around the passes of a step; per-rank sizes are those of the first stage, which holds most."""
-    scenario = program.scenario
-    parallel, training = scenario.parallelism, scenario.training
+    """The works around the passes of a step; per-rank sizes are those of the pipeline rank that holds most."""
+    parallel, training = program.scenario.parallelism, program.scenario.training
     other = tuple(_small_collectives(program))
     tail: list[tuple[str, Work]] = [
         ("tensor_communication" if work.group is Group.TENSOR else "pipeline_communication", work) for work in other
     ]
-    parameters = stage_parameters(program, 0)
-    shards = program.replicas if parallel.zero >= 1 else 1
-    tail.append(("optimizer", Elementwise(parameters * FLOAT32 / shards)))  # gradient norm
-    tail.append(("optimizer", Elementwise(parameters * OPTIMIZER_TRAFFIC[training.optimizer] / shards)))
-    if more_than_one(program.replicas) and parallel.zero in (1, 2):
-        gathered = Collective(CollectiveKind.ALL_GATHER, parameters * program.dims.element_bytes, Group.DATA)
-        tail.append(("data_communication", gathered))
+    held = [stage_parameters(program, rank) for rank in range(program.pipeline)]
+    dense, expert = (largest([pair[kind] for pair in held]) for kind in (0, 1))
+    updated = largest([sharded(program, *pair, from_stage=1) for pair in held])
+    tail.append(("optimizer", Elementwise(updated * FLOAT32)))  # gradient norm
+    tail.append(("optimizer", Elementwise(updated * OPTIMIZER_TRAFFIC[training.optimizer])))
+    if parallel.zero in (1, 2):
+        width = program.dims.element_bytes
+        gathers = _replicated(program, CollectiveKind.ALL_GATHER, dense * width, expert * width)
+        tail += [("data_communication", gather) for gather in gathers]
     return StepWork(_reduction(program), tuple(tail), other)
 
 
-def stage_parameters(program: Program, rank: int) -> Number:
-    """Parameters of one pipeline rank, all of its chunks together."""
+def stage_parameters(program: Program, rank: int) -> tuple[Number, Number]:
+    """Parameters of one pipeline rank, all its chunks together; those of experts apart: they have fewer replicas."""
     stages = program.stages[rank :: program.pipeline]
-    return sum(sum(program.rank_parameters(s.kind)) * s.count for segments in stages for s in segments)
+    pairs = [(program.rank_parameters(s.kind), s.count) for segments in stages for s in segments]
+    return sum(pair[0] * count for pair, count in pairs), sum(pair[1] * count for pair, count in pairs)
 
 
-def _reduction(program: Program) -> Callable[[BlockKind], Work | None] | None:
+def sharded(program: Program, dense: Number, expert: Number, *, from_stage: int) -> Number:
+    """Parameters a rank has to do with when ZeRO shards them from this stage on."""
+    if program.scenario.parallelism.zero < from_stage:
+        return dense + expert
+    return dense / program.replicas + expert / (program.replicas / program.dims.expert)
+
+
+def largest(values: Sequence[Number]) -> Number:
+    """The largest of several numbers, per configuration."""
+    return np.max(np.stack(np.broadcast_arrays(*values)), axis=0)
+
+
+def _reduction(program: Program) -> Callable[[BlockKind], tuple[Collective, ...]]:
     """ZeRO-1 and 2 scatter gradients instead of reducing them everywhere; ZeRO-3 has done so in its passes."""
-    parallel = program.scenario.parallelism
-    if not more_than_one(program.replicas) or parallel.zero == 3:
-        return None
-    kind = CollectiveKind.ALL_REDUCE if parallel.zero == 0 else CollectiveKind.REDUCE_SCATTER
+    zero = program.scenario.parallelism.zero
+    kind = CollectiveKind.ALL_REDUCE if zero == 0 else CollectiveKind.REDUCE_SCATTER
     width = REDUCE_BYTES[program.scenario.training.gradient_reduce_dtype]
 
-    def reduction(piece: BlockKind) -> Work | None:
-        if piece == "boundary":
-            return None
+    def reduction(piece: BlockKind) -> tuple[Collective, ...]:
+        if piece == "boundary" or zero == 3:
+            return ()
         dense, expert = program.rank_parameters(piece)
-        return Collective(kind, (dense + expert / program.dims.expert) * width, Group.DATA)
+        return _replicated(program, kind, dense * width, expert * width)
 
     return reduction
+
+
+def _replicated(program: Program, kind: CollectiveKind, dense: Number, expert: Number) -> tuple[Collective, ...]:
+    """A collective over the replicas of the dense weights, and one over those of the experts, where there are any."""
+    collectives = []
+    if more_than_one(program.replicas):
+        collectives.append(Collective(kind, dense, Group.DATA))
+    if program.dims.mixture_of_experts and more_than_one(program.replicas / program.dims.expert):
+        collectives.append(Collective(kind, expert, Group.EXPERT_DATA))
+    return tuple(collectives)
 
 
 def _small_collectives(program: Program) -> list[Collective]:
@@ -90,4 +112,4 @@ def partial_norm_parameters(program: Program) -> Number:
         sum(program.blocks[s.kind].partial_norm_parameters * s.count for stage in stages for s in stage)
         for stages in (program.stages[rank :: program.pipeline] for rank in range(program.pipeline))
     ]
-    return np.max(np.stack(np.broadcast_arrays(*totals)), axis=0)
+    return largest(totals)

@@ -139,10 +139,12 @@ class Blocks:
         saved = kept = saved_bytes(lowering)
         if switches.recompute == "full" and not end:
             backward = before(replay(lowering, forward, early_stop=switches.recompute_early_stop), backward)
-            kept = self.dims.activation_bytes / (self.dims.tensor if self.dims.sequence_parallel else 1.0)
+            residual = sum(n.kind is NodeKind.INPUT and n.name not in self.carried for n in expression.nodes)
+            kept = residual * self.dims.activation_bytes / (self.dims.tensor if self.dims.sequence_parallel else 1.0)
         elif switches.recompute == "selective" and not end:
             kept = saved - sum(node.saved_bytes for node in expression.nodes if node.name == "attention.core")
-        if switches.overlap == "async_tp" and self.dims.tensor_parallel:
+        chunked = switches.overlap == "async_tp" and not self.architecture.free_collectives
+        if chunked and self.dims.tensor_parallel:
             forward, backward = (chunk_collectives(graph, self.dims.tensor) for graph in (forward, backward))
         norms = sum(node.kind is NodeKind.NORM for node in expression.nodes)
         self._lowered[kind] = LoweredBlock(

@@ -67,16 +67,16 @@ def collective_counts(program: Program) -> CollectiveCounts:
 
 def _works(
     items: Iterable[tuple[str, Graph, int]], group: Group = Group.TENSOR, phase: Phase | None = None
-) -> Iterator[tuple[Collective, int]]:
+) -> Iterator[tuple[Collective, Number]]:
     for _, graph, count in items:
         for op in graph.collectives():
             if isinstance(op.work, Collective) and op.work.group is group and phase in (None, op.phase):
-                yield op.work, count
+                yield op.work, op.share * count
 
 
-def _tally(works: Iterable[tuple[Collective, int]]) -> Tally:
+def _tally(works: Iterable[tuple[Collective, Number]]) -> Tally:
     by_kind: dict[CollectiveKind, tuple[Number, Number]] = {}
     for work, count in works:
         number, size = by_kind.get(work.kind, (0.0, 0.0))
-        by_kind[work.kind] = number + work.share * count, size + work.share * work.bytes * count
+        by_kind[work.kind] = number + count, size + work.bytes * count
     return Tally(by_kind)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from falsim.dataflow import Number, Placement
-from falsim.program.around import stage_parameters
+from falsim.program.around import sharded, stage_parameters
 from falsim.program.pipeline_order import order
 from falsim.program.step import REDUCE_BYTES, Program
 
@@ -46,8 +46,7 @@ def memory_of(program: Program) -> Memory:
 def _rank_memory(program: Program, rank: int) -> Memory:
     scenario, dims = program.scenario, program.dims
     zero, training = scenario.parallelism.zero, scenario.training
-    parameters = stage_parameters(program, rank)
-    shards = program.replicas
+    dense, expert = stage_parameters(program, rank)
     half = training.precision not in ("fp32", "tf32")
     states = OPTIMIZER_STATES[training.optimizer] + (FLOAT32 if half else 0.0)
     stages = range(rank, len(program.stages), program.pipeline)
@@ -57,9 +56,9 @@ def _rank_memory(program: Program, rank: int) -> Memory:
         (program.blocks[s.kind].working_bytes for stage in stages for s in program.stages[stage]), default=0.0
     )
     parts: dict[str, Number] = {
-        "weights": parameters * dims.element_bytes / (shards if zero >= 3 else 1),
-        "gradients": parameters * REDUCE_BYTES[training.gradient_reduce_dtype] / (shards if zero >= 2 else 1),
-        "optimizer": parameters * states / (shards if zero >= 1 else 1),
+        "weights": sharded(program, dense, expert, from_stage=3) * dims.element_bytes,
+        "gradients": sharded(program, dense, expert, from_stage=2) * REDUCE_BYTES[training.gradient_reduce_dtype],
+        "optimizer": sharded(program, dense, expert, from_stage=1) * states,
         "activations": sum(size * count for size, count in zip(kept, held, strict=True)) + working,
         "signal": _signal_bytes(program) * (_micro_batches_in_flight(program, rank) + 1),
         "communication_buffers": 2.0 * dims.activation_bytes if dims.tensor_parallel else 0.0,

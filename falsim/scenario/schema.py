@@ -167,7 +167,6 @@ class InterNode(Section):
     bandwidth: float
     latency: float | None
     efficiency: float
-    in_network_reduction: float | None
     nics_per_node: int
 
 

@@ -138,7 +138,6 @@ class IntraNodeFields(LinkFields):
 class InterNodeFields(LinkFields):
     """How nodes are joined: a link preset with fields on top, or all the fields; bandwidth is one NIC's."""
 
-    in_network_reduction: Positive | None = _optional("bus bandwidth of switch-reduced all-reduce / bandwidth")
     nics_per_node: Count | None = _optional("default: one per GPU or per node, as the preset says")
 
 
