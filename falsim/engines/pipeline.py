@@ -33,9 +33,9 @@ def run_pipeline(
     """Place all passes.
 
     `forward` and `backward` are seconds by virtual stage (chunk·ranks + rank), `messages` those of what a stage gets
-    from the one before and later sends back. A very long step is placed in part: it is linear in rounds of micro-batches
-    once it has settled, which is checked over many rounds and only then used. `micro_batches` may be an array only
-    without a pipeline.
+    from the one before and later sends back. A very long step is placed in part: it is linear in rounds of
+    micro-batches once it has settled, which is checked over many rounds and only then used. `micro_batches` may be an
+    array only without a pipeline.
     """
     if ranks == 1 and virtual == 1:
         end = micro_batches * (forward[0] + backward[0])
