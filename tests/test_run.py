@@ -93,7 +93,15 @@ def test_json_has_the_promised_keys_in_order() -> None:
         "memory",
         "notes",
     ]
-    assert list(data["break_even"]) == ["path", "architecture", "threshold", "current", "bandwidth", "pays_from", "always"]
+    assert list(data["break_even"]) == [
+        "path",
+        "architecture",
+        "threshold",
+        "current",
+        "bandwidth",
+        "pays_from",
+        "always",
+    ]
     assert data["calibration"] == {"name": "datasheet", "kind": "datasheet"}
     assert data["measured"] is None
     assert data["world_size"] == 2

@@ -151,7 +151,7 @@ def test_a_single_gpu_needs_no_links() -> None:
         (GpuFields, catalog.Gpu, {"name", "aliases", "sources"}),
         (ModelFields, catalog.Model, {"name", "aliases", "sources"}),
         (LinkFields, catalog.Link, {"name", "aliases", "sources", "title", "nics", "in_network_reduction"}),
-        (InterNodeFields, catalog.Link, {"name", "aliases", "sources", "title", "nics"}),
+        (InterNodeFields, catalog.Link, {"name", "aliases", "sources", "title", "nics", "in_network_reduction"}),
         (IntraNodeFields, catalog.Node, {"name", "aliases", "sources", "title", "link"}),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 
@@ -23,31 +23,36 @@ def network_of(scenario: Scenario, constants: Calibration) -> Network:
 
     Experts are spread over neighbouring replicas of the other weights.
     """
-    cluster, parallel = scenario.cluster, scenario.parallelism
-    stage = parallel.tensor * parallel.context * parallel.data
-    strides = {
-        Group.TENSOR: (parallel.tensor, 1),
-        Group.CONTEXT: (parallel.context, parallel.tensor),
-        Group.DATA: (parallel.context * parallel.data, parallel.tensor),
-        Group.EXPERT_DATA: (
-            parallel.context * parallel.data // parallel.expert,
-            parallel.tensor * parallel.expert,
-        ),
-        Group.EXPERT: (parallel.expert, parallel.tensor),
-        Group.PIPELINE: (parallel.pipeline, stage),
-        Group.EMBEDDING: (np.minimum(parallel.pipeline, 2), stage * np.maximum(parallel.pipeline - 1, 1)),
-    }
-    layouts = {group: layout(size, stride, cluster.gpus_per_node) for group, (size, stride) in strides.items()}
+    cluster = scenario.cluster
+    groups = process_groups(scenario)
+    layouts = {group: layout(size, stride, cluster.gpus_per_node) for group, (size, stride) in groups.items()}
+    if more_than_one(cluster.nodes):  # the first and the last stage share a node only where all stages do
+        layouts[Group.EMBEDDING] = replace(layouts[Group.EMBEDDING], per_node=1.0, inside=False, across=True)
     intra = {
         group: intra_fabric(
             cluster.intra_node,
             Span(layouts[group].per_node, stride, cluster.gpus_per_node),
             peer_to_peer=cluster.gpu.pcie_peer_to_peer,
         )
-        for group, (_, stride) in strides.items()
+        for group, (_, stride) in groups.items()
     }
     inter = inter_fabric(cluster.inter_node, cluster.gpus_per_node) if cluster.inter_node is not None else None
     return Network(intra, inter, layouts, constants)
+
+
+def process_groups(scenario: Scenario) -> dict[Group, tuple[Number, Number]]:
+    """Ranks of each process group and how far apart they are; those of the embedding group are one pipeline apart."""
+    parallel = scenario.parallelism
+    replicas = parallel.context * parallel.data
+    return {
+        Group.TENSOR: (parallel.tensor, 1),
+        Group.CONTEXT: (parallel.context, parallel.tensor),
+        Group.EXPERT: (parallel.expert, parallel.tensor),
+        Group.EXPERT_DATA: (replicas // parallel.expert, parallel.tensor * parallel.expert),
+        Group.DATA: (replicas, parallel.tensor),
+        Group.PIPELINE: (parallel.pipeline, parallel.tensor * replicas),
+        Group.EMBEDDING: (np.minimum(parallel.pipeline, 2), 1),
+    }
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,13 @@ class Span:
 
 def layout(size: Number, stride: Number, gpus_per_node: Number) -> Layout:
     """Ranks `stride` apart on nodes of so many GPUs: the group that spans most nodes, its ranks shared out equally."""
-    nodes = np.vectorize(_nodes_spanned, otypes=[float])(size, stride, gpus_per_node)
+    nodes = np.vectorize(nodes_spanned, otypes=[float])(size, stride, gpus_per_node)
     per_node = size / nodes
     return Layout(1.0 * size, per_node, inside=more_than_one(per_node), across=more_than_one(nodes))
 
 
 @lru_cache(maxsize=4096)
-def _nodes_spanned(size: int, stride: int, gpus_per_node: int) -> int:
+def nodes_spanned(size: int, stride: int, gpus_per_node: int) -> int:
     """Most nodes that one group touches. Groups start at every multiple of size·stride, plus 0 … stride - 1."""
     span = size * stride
     if gpus_per_node % span == 0:

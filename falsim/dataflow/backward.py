@@ -130,9 +130,12 @@ class Backward(Emitter):
         return op
 
     def _flush(self) -> None:
-        """Issue the weight gradients held back so far."""
+        """Issue the weight gradients held back so far, but for those whose input has yet to be gathered again."""
         pending, self._pending = self._pending, []
         for column, gradient in pending:
+            if any(self._gather_key(root, column) not in self._again for root in self._gathered_roots(column)):
+                self._pending.append((column, gradient))
+                continue
             deps = (gradient, *self._whole_input(column))
             self.chain(f"{column.name}.weight_gradient", column.weight_gradient, *deps)
 

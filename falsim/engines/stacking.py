@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 from pydantic import BaseModel
 
+from falsim.costs.topology import nodes_spanned, process_groups
 from falsim.scenario import Scenario
 
 NUMBERS: dict[str, tuple[str, ...]] = {
@@ -34,14 +35,15 @@ def structure(scenario: Scenario) -> Hashable:
     of layers and, in a pipeline, of micro-batches.
     """
     cluster, parallel = scenario.cluster, scenario.parallelism
-    sizes = (parallel.tensor, parallel.context, parallel.data, parallel.expert)
-    simple = cluster.intra_node.topology == "nvswitch"
+    groups = process_groups(scenario)
+    shared = cluster.intra_node.topology != "nvswitch"
     return (
         *(_rest(getattr(scenario, section), names) for section, names in NUMBERS.items() if section != "cluster"),
         _rest(scenario.implementation, ()),
-        tuple(size > 1 for size in (*sizes, parallel.context * parallel.data)),
-        () if simple else (sizes, cluster.gpus_per_node),
-        _crossings(scenario),
+        tuple(size > 1 for size, _ in groups.values()),
+        tuple(_placement(size, stride, cluster.gpus_per_node) for size, stride in groups.values()),
+        (tuple(groups.values()), cluster.gpus_per_node) if shared else (),
+        cluster.nodes > 1,
         scenario.num_micro_batches if parallel.pipeline > 1 else None,
         scenario.calibration,
         cluster.gpu.model_dump_json(),
@@ -54,16 +56,10 @@ def _rest(section: BaseModel, numbers: tuple[str, ...]) -> Hashable:
     return tuple(value for key, value in section.__dict__.items() if key not in numbers and key not in NAMES)
 
 
-def _crossings(scenario: Scenario) -> tuple[bool, ...]:
-    """Whether each process group has ranks in one node, and whether it leaves it."""
-    parallel, room = scenario.parallelism, scenario.cluster.gpus_per_node
-    flags = []
-    stride = 1
-    for size in (parallel.tensor, parallel.context, parallel.data, parallel.pipeline):
-        flags += [size > 1 and room >= 2 * stride, size * stride > room]
-        stride *= size
-    replicas = parallel.context * parallel.data
-    return (*flags, replicas > 1 and room >= 2 * parallel.tensor, replicas * parallel.tensor > room)
+def _placement(size: int, stride: int, gpus_per_node: int) -> tuple[bool, bool]:
+    """Whether a process group leaves a node, and whether several of its ranks share one."""
+    nodes = nodes_spanned(int(size), int(stride), gpus_per_node)
+    return nodes > 1, size > nodes
 
 
 def stack(scenarios: Sequence[Scenario]) -> Scenario:
