@@ -53,7 +53,7 @@ class ArchitectureResult:
     speedup_interval: Interval | None
     breakdown_s: dict[str, float]
     tensor_communication_s: float
-    """Raw seconds of tensor-parallel collectives, hidden or not, on the rank of the breakdown."""
+    """Raw seconds of tensor-parallel collectives, hidden or not, on the way of the breakdown's rank."""
     collectives: CollectiveCounts
     memory: Memory
     memory_capacity: float

@@ -24,6 +24,7 @@ class Sandwich(Architecture):
     """y = x + [a(N1 x)];  x' = y + [m(N2 y + N3 x)]."""
 
     name = "sandwich"
+    title = "Sandwich"
     equation = "y = x + [a(N1 x)];  x' = y + [m(N2 y + N3 x)]"
 
     def later(self, b: Block, carried: Carried) -> Carried:

@@ -109,8 +109,7 @@ def scenarios(
             "overlap_gradient_reduce": one(True, False),
         },
         "implementation": {
-            # first_block fal under sequence parallelism has a test of its own
-            "first_block": "gpt" if in_sequence else one("gpt", "fal"),
+            "first_block": one("gpt", "fal"),
             "overlap": one(*overlap),
             "recompute_early_stop": one(*early_stop),
             "merge_partial_gradients": one(None, True, False),

@@ -10,6 +10,7 @@ from conftest import make_scenario
 from falsim.catalog.parameters import parameter_count
 from falsim.program import Program
 from falsim.program.memory import memory_of
+from falsim.program.pipeline_order import order
 
 T, H, V, L = 2048.0, 1024.0, 32000.0, 4
 BLOCK = 12 * H**2 + 4 * H + 4 * H + 5 * H  # 12h², two LayerNorms, biases of attention (4h) and MLP (5h): 12h² + 13h
@@ -145,3 +146,23 @@ def test_zero_shards_experts_over_the_ranks_that_hold_them() -> None:
         training={"global_batch_size": 8},
     )
     assert found["optimizer"] >= 12 * L * 2 * 8 * H**2
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("virtual", [2, 3, 5])
+def test_an_interleaved_rank_keeps_most_within_four_micro_batches_a_rank(ranks: int, virtual: int) -> None:
+    """So the peak of a long step is that of a short one."""
+
+    def peaks(micro_batches: int, rank: int) -> tuple[int, int]:
+        passes = live = most = 0
+        chunks: dict[int, int] = {}
+        for step in order("interleaved", ranks, virtual, micro_batches, rank):
+            live += 1 if step.forward else -1
+            chunks[step.micro_batch] = chunks.get(step.micro_batch, 0) + (1 if step.forward else -1)
+            passes = max(passes, live)
+            most = max(most, sum(count > 0 for count in chunks.values()))
+        return passes, most
+
+    for rank in range(ranks):
+        for rounds in (4, 5, 7):
+            assert peaks(rounds * ranks, rank) == peaks(4 * ranks, rank)

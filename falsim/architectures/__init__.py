@@ -13,7 +13,7 @@ def _written() -> dict[str, Architecture]:
     """Every architecture of this folder; raises ImportError where a file does not hold the one it is named for."""
     found = {}
     for module in iter_modules(__path__):
-        if module.name == "base":
+        if module.name == "base" or module.name.startswith("_"):
             continue
         members = vars(import_module(f"{__name__}.{module.name}")).values()
         named = [m for m in members if isinstance(m, type) and issubclass(m, Architecture)]

@@ -20,12 +20,12 @@ class Architecture(ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """The name people print."""
     equation: ClassVar[str]
     merge_partial_gradients: ClassVar[bool | None] = False
     """Default of the switch of that name: add the input gradients of several linears before reducing them. None: never,
     because a merged reduction would start too late to be hidden."""
-    signals: ClassVar[frozenset[str]] = frozenset()
-    """Carried tensors that every later block reads and none changes, such as FAL's g."""
     local: ClassVar[frozenset[str]] = frozenset()
     """Carried tensors the next pipeline stage makes again from the others, so they are not sent."""
     independent_branches: ClassVar[bool] = False

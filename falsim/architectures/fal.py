@@ -11,10 +11,10 @@ class Fal(Architecture):
     """Block 1: A1 = [a(N1 x)], g = Nf(A1). Later: x' = x + [a(N1 x) + m(N2 x + g)]."""
 
     name = "fal"
+    title = "FAL"
     equation = "x' = x + [a(N1 x) + m(N2 x + g)],  g = Nf([a1(N1 x1)])"
     merge_partial_gradients = True
     independent_branches = True
-    signals = frozenset({"g"})
 
     def first(self, b: Block, x: Tensor) -> Carried:
         """A GPT block that keeps its attention's output, or with `first_block: fal` x' = x + A1 + [m(N2 x + g)]."""

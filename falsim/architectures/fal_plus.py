@@ -12,8 +12,8 @@ class FalPlus(Architecture):
     """Block 1: a GPT block, g = Nf(A1). Later: y = x + [a(N1 x)];  x' = y + [m(N2 y + g)]."""
 
     name = "fal_plus"
+    title = "FAL+"
     equation = "y = x + [a(N1 x)];  x' = y + [m(N2 y + g)],  g = Nf([a1(N1 x1)])"
-    signals = frozenset({"g"})
 
     def first(self, b: Block, x: Tensor) -> Carried:
         """A GPT block that keeps its attention's output."""

@@ -8,6 +8,7 @@ class Gpt(Architecture):
     """y = x + [a(N1 x)];  x' = y + [m(N2 y)]."""
 
     name = "gpt"
+    title = "GPT"
     equation = "y = x + [a(N1 x)];  x' = y + [m(N2 y)]"
 
     def later(self, b: Block, carried: Carried) -> Carried:

@@ -12,6 +12,7 @@ class Ladder(Architecture):
     """a = [a(N1 u)];  v = u + m_before;  m = [m(N2 v)];  u' = v + a."""
 
     name = "ladder"
+    title = "Ladder"
     equation = "a = [a(N1 u)];  v = u + m_before;  m = [m(N2 v)];  u' = v + a"
     merge_partial_gradients = None
     local = frozenset({"n"})

@@ -7,5 +7,6 @@ class NoSync(Gpt):
     """GPT's equations, wrong results, no waiting."""
 
     name = "no_sync"
+    title = "the no-sync bound"
     equation = "y = x + a(N1 x);  x' = y + m(N2 y), nothing synchronised"
     free_collectives = True

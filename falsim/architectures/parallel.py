@@ -8,6 +8,7 @@ class Parallel(Architecture):
     """x' = x + [a(N x) + m(N x)]."""
 
     name = "parallel"
+    title = "parallel"
     equation = "x' = x + [a(N x) + m(N x)]"
     merge_partial_gradients = True
     independent_branches = True

@@ -79,7 +79,7 @@ class Link(Entry):
     latency: float | None = Field(
         None,
         ge=0,
-        description="seconds one hop adds beyond the collective library's own step; none: unknown, use those",
+        description="seconds of one step, instead of the collective library's own; none: unknown, use those",
     )
     in_network_reduction: float | None = Field(
         None, gt=0, description="bus bandwidth of switch-reduced all-reduce (NVLS, SHARP) / bandwidth; may exceed 1"

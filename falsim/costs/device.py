@@ -62,7 +62,8 @@ def attention_seconds(work: Attention, device: Device, constants: Calibration) -
     if work.flash:
         flops = work.flops * (0.5 if device.causal else 1.0)
         saturation = work.sequence_kv / (work.sequence_kv + constants.flash_half_sequence)
-        return flops / (device.peak * device.flash_efficiency * saturation) + device.kernel_launch
+        compute = flops / (device.peak * device.flash_efficiency * saturation)
+        return np.maximum(compute, attention_traffic(work, device)) + device.kernel_launch
     passes = constants.unfused_backward_passes if work.backward else constants.unfused_forward_passes
     batch = work.batch * work.heads
     scores = Gemm(work.sequence_q, work.sequence_kv, work.head_dim, batch)
@@ -71,6 +72,14 @@ def attention_seconds(work: Attention, device: Device, constants: Calibration) -
     traffic = passes * batch * work.sequence_q * work.sequence_kv * device.element_bytes
     softmax = traffic / device.memory_bandwidth + device.kernel_launch
     return products * (2.0 if work.backward else 1.0) + softmax
+
+
+def attention_traffic(work: Attention, device: Device) -> Number:
+    """Seconds to read queries, keys and values and write the result once; backward moves their gradients as well."""
+    queries = 2.0 * work.heads * work.sequence_q
+    keys = 2.0 * work.kv_heads * work.sequence_kv
+    moved = work.batch * work.head_dim * (queries + keys) * device.element_bytes * (2.0 if work.backward else 1.0)
+    return moved / device.memory_bandwidth
 
 
 def elementwise_seconds(work: Elementwise, device: Device) -> Number:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import gcd
 
 import numpy as np
 
@@ -81,22 +79,20 @@ class Span:
 
 def layout(size: Number, stride: Number, gpus_per_node: Number) -> Layout:
     """Ranks `stride` apart on nodes of so many GPUs: the group that spans most nodes, its ranks shared out equally."""
-    nodes = np.vectorize(nodes_spanned, otypes=[float])(size, stride, gpus_per_node)
+    nodes = nodes_spanned(size, stride, gpus_per_node)
     per_node = size / nodes
     return Layout(1.0 * size, per_node, inside=more_than_one(per_node), across=more_than_one(nodes))
 
 
-@lru_cache(maxsize=4096)
-def nodes_spanned(size: int, stride: int, gpus_per_node: int) -> int:
-    """Most nodes that one group touches. Groups start at every multiple of size·stride, plus 0 … stride - 1."""
-    span = size * stride
-    if gpus_per_node % span == 0:
-        return 1
-    starts = range(0, span * gpus_per_node // gcd(span, gpus_per_node), span)
-    firsts = {(start + offset) % gpus_per_node for start in starts for offset in range(min(stride, gpus_per_node))}
-    if gpus_per_node % stride == 0 and span % gpus_per_node == 0:
-        firsts = {0}  # aligned: all groups are alike
-    return max(len({(first + rank * stride) // gpus_per_node for rank in range(size)}) for first in firsts)
+def nodes_spanned(size: Number, stride: Number, gpus_per_node: Number) -> Number:
+    """Most nodes that one group touches.
+
+    Groups start at every multiple of size·stride, plus 0 … stride - 1; the one that starts latest in its node reaches
+    furthest. Ranks less than a node apart skip no node; others have one each.
+    """
+    step = np.gcd(size * stride, gpus_per_node)
+    latest = np.where(stride >= step, gpus_per_node - 1, gpus_per_node - step + stride - 1)
+    return np.where(stride >= gpus_per_node, size, (latest + (size - 1) * stride) // gpus_per_node + 1)
 
 
 def intra_fabric(node: IntraNode, span: Span, *, peer_to_peer: bool) -> Fabric:

@@ -1,5 +1,6 @@
 """Blocks as dataflow over placed tensors: recorded, lowered forward, derived backward, changed by passes."""
 
+from falsim.dataflow.arrays import Number, largest, more_than_one, of_largest
 from falsim.dataflow.backward import Backward
 from falsim.dataflow.block import Block, Dims, NodeKind, Tensor
 from falsim.dataflow.expression import Expression, wanted_placements
@@ -12,14 +13,12 @@ from falsim.dataflow.ops import (
     Gemm,
     Graph,
     Group,
-    Number,
     Op,
     Phase,
     Placement,
     Stream,
     Transfer,
     Work,
-    more_than_one,
 )
 from falsim.dataflow.recompute import before, replay, saved_bytes
 
@@ -46,7 +45,9 @@ __all__ = [
     "Transfer",
     "Work",
     "before",
+    "largest",
     "more_than_one",
+    "of_largest",
     "replay",
     "saved_bytes",
     "wanted_placements",

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from falsim.dataflow.arrays import Number
 from falsim.dataflow.block import NodeKind, Tensor
 from falsim.dataflow.lowering import HID, SEQ, Emitter, Forward, P, R
-from falsim.dataflow.ops import Attention, Collective, CollectiveKind, Graph, Group, Number, Op, Phase, Placement, Work
+from falsim.dataflow.ops import Attention, Collective, CollectiveKind, Graph, Group, Op, Phase, Placement, Work
 
 Gradient = tuple[int, Placement]
 """The op that makes a contribution to a gradient, and its placement."""
@@ -62,6 +63,7 @@ class Backward(Emitter):
             if node.kind is NodeKind.INPUT:
                 outputs[node.name], placements[node.name] = self._gradient(node)
         self._flush()
+        assert not self._pending, "a weight gradient was never issued"
         return Graph(tuple(self.ops), dict(self.inputs), outputs), placements
 
     def _home(self, node: Tensor) -> Placement:

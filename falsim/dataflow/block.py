@@ -9,7 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from falsim.dataflow.ops import Attention, Collective, CollectiveKind, Elementwise, Gemm, Group, Number, Transfer, Work
+from falsim.dataflow.arrays import Number
+from falsim.dataflow.ops import (
+    Attention,
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Gemm,
+    Group,
+    Placement,
+    Transfer,
+    Work,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,15 @@ class Dims:
     def activation_bytes(self) -> Number:
         """T·h·e: bytes of one full activation tensor, the payload of a block's all-reduce."""
         return self.tokens * self.hidden * self.element_bytes
+
+    @property
+    def residual_placement(self) -> Placement:
+        """Where the residual lives: sharded by sequence under sequence parallelism, else replicated."""
+        return Placement.SHARD_SEQUENCE if self.sequence_parallel else Placement.REPLICATED
+
+    def activation_bytes_at(self, placement: Placement) -> Number:
+        """Bytes of one activation tensor on one rank."""
+        return self.activation_bytes / (self.tensor if placement is Placement.SHARD_SEQUENCE else 1.0)
 
     @property
     def local_heads(self) -> Number:

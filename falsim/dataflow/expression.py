@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,8 +30,8 @@ class Expression:
 
     @property
     def home(self) -> Placement:
-        """Where the residual lives: sharded by sequence under sequence parallelism, else replicated."""
-        return Placement.SHARD_SEQUENCE if self.dims.sequence_parallel else Placement.REPLICATED
+        """Where the residual lives."""
+        return self.dims.residual_placement
 
     @cached_property
     def nodes(self) -> tuple[Tensor, ...]:
@@ -132,15 +132,15 @@ class Expression:
         return self.carried.get(node.name, self.home)
 
 
-def wanted_placements(expression: Expression, residual: frozenset[str]) -> dict[str, Placement]:
-    """The placements in which this block's readers want its inputs other than the `residual` ones.
+def wanted_placements(expression: Expression, names: Collection[str]) -> dict[str, Placement]:
+    """The placements in which this block's readers want the inputs of these names.
 
     A carried tensor is wanted replicated where it is added to a norm of a gathered tensor (FAL under sequence
     parallelism with the block's input gathered once), else where the residual lives.
     """
     wanted: dict[str, Placement] = {}
     for node in expression.nodes:
-        if node.kind is NodeKind.INPUT and node.name not in residual:
+        if node.kind is NodeKind.INPUT and node.name in names:
             whole = any(
                 term.kind is NodeKind.NORM and expression.merges_at(expression.inputs(term)[0])
                 for reader in expression.readers(node)

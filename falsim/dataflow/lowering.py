@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from falsim.dataflow.arrays import Number
 from falsim.dataflow.block import NodeKind, Tensor
 from falsim.dataflow.expression import Expression
 from falsim.dataflow.ops import (
@@ -13,7 +14,6 @@ from falsim.dataflow.ops import (
     Elementwise,
     Graph,
     Group,
-    Number,
     Op,
     Phase,
     Placement,

@@ -6,19 +6,10 @@ Every size is a `Number`: a float, or a numpy array when many configurations of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-import numpy as np
-
-Number = Any
-"""A float or a numpy array of floats; everything here broadcasts."""
-
-
-def more_than_one(degree: Number) -> bool:
-    """Whether a degree of parallelism is above one; arrays hold configurations of one structure, so all or none."""
-    return bool(np.all(np.asarray(degree) > 1))
+from falsim.dataflow.arrays import Number
 
 
 class Placement(StrEnum):
@@ -181,8 +172,3 @@ class Graph:
     def collectives(self) -> Iterable[Op]:
         """The ops that are collectives, in issue order."""
         return (op for op in self.ops if isinstance(op.work, Collective))
-
-
-def in_phase(graph: Graph, phase: Phase) -> Graph:
-    """The same graph with every op marked as belonging to `phase`."""
-    return replace(graph, ops=tuple(replace(op, phase=phase) for op in graph.ops))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from falsim.dataflow.arrays import Number
 from falsim.dataflow.block import NodeKind, Tensor
 from falsim.dataflow.lowering import SEQ, Forward, P, R
-from falsim.dataflow.ops import Graph, Number, Phase, Placement
+from falsim.dataflow.ops import Graph, Phase, Placement
 
 
 def saved_tensors(forward: Forward) -> Iterator[tuple[Tensor, Number]]:

@@ -2,7 +2,7 @@
 
 The fast engine takes the best case: both branches share the tensor cores and the memory perfectly, so together they
 take as long as the busier of the two resources, but no less than the longer branch. Launches and partial waves
-disappear in the other branch's work; contention does not exist. What really happens is the event engine's to say.
+disappear in the other branch's work; contention does not exist.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def concurrent_seconds(graph: Graph, seconds: Sequence[Number], prices: Demands)
     if not first or not second or _depends(graph, first, second) or _depends(graph, second, first):
         return list(seconds)
     alone = [sum(seconds[i] for i in branch) for branch in (first, second)]
-    demands = [prices.demand(graph.ops[i].work) for i in (*first, *second)]
-    together = np.maximum(np.maximum(*alone), np.maximum(*(sum(d[r] for d in demands) for r in (0, 1))))
+    demands = [(graph.ops[i].share, prices.demand(graph.ops[i].work)) for i in (*first, *second)]
+    busiest = np.maximum(*(sum(part * demand[resource] for part, demand in demands) for resource in (0, 1)))
+    together = np.maximum(np.maximum(*alone), busiest)
     share = np.minimum(together / (alone[0] + alone[1]), 1.0)
     inside = {*first, *second}
     return [value * share if i in inside else value for i, value in enumerate(seconds)]

@@ -58,7 +58,7 @@ def run_pipeline(
     return _place(schedule, ranks, virtual, micro_batches, forward, backward, messages)
 
 
-PLACED = 60_000
+PLACED = 20_000
 """Passes placed one by one before a step counts as very long."""
 ROUNDS = 24
 """Rounds of `ranks` micro-batches in one checked period: divisible by the short periods schedules settle into."""

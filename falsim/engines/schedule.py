@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from falsim.costs.prices import Prices
-from falsim.dataflow import Number
+from falsim.dataflow import Number, largest, of_largest
 from falsim.engines.pipeline import PipelineTimes, run_pipeline
 from falsim.engines.stream import DATA_COMMUNICATION, PARTS, PassTimes, run_pass
 from falsim.program import Program
@@ -27,7 +27,8 @@ class StepTimes:
     seconds: Number
     parts: dict[str, Number]
     tensor_communication: Number
-    """Seconds of tensor-parallel collectives of that rank in one step, hidden or not."""
+    """Seconds of tensor-parallel collectives on that rank's way through the step, hidden or not: its own, and those of
+    the other stages' passes that its bubble waits for (one micro-batch each, a chunk of it when interleaved)."""
     forward: tuple[PassTimes, ...]
     backward: tuple[PassTimes, ...]
     pipeline: PipelineTimes
@@ -52,19 +53,20 @@ def run_step(program: Program, prices: Prices) -> StepTimes:
         messages,
     )
     after = [_after_backward(program, rank, pipeline, backward, prices) for rank in range(ranks)]
-    end = np.max(np.stack(np.broadcast_arrays(*after)), axis=0)
+    end = largest(after)
     mine = [
         _rank_parts(forward[rank::ranks], backward[rank::ranks], count, pipeline.end[rank], after[rank], end)
         for rank in range(ranks)
     ]
-    parts = _of_last(after, mine)
-    raw = [count * sum(p.communication for p in (*forward[r::ranks], *backward[r::ranks])) for r in range(ranks)]
+    parts = of_largest(after, mine)
+    once = [sum(p.communication for p in (*forward[r::ranks], *backward[r::ranks])) for r in range(ranks)]
+    raw = [count * mine_once + (sum(once) - mine_once) / virtual for mine_once in once]
     seconds = end
     for part, work in step_work(program).tail:
         extra = prices.seconds(work)
         parts[part] = parts[part] + extra
         seconds = seconds + extra
-    communication = _of_last(after, [{"raw": value} for value in raw])["raw"]
+    communication = of_largest(after, [{"raw": value} for value in raw])["raw"]
     return StepTimes(seconds, parts, communication, forward, backward, pipeline)
 
 
@@ -73,7 +75,7 @@ def _by_layout(program: Program, stages: int, prices: Prices, *, backward: bool)
     known: dict[object, PassTimes] = {}
     times = []
     for stage in range(stages):
-        key = (program.stages[stage], 0 < stage < program.pipeline)
+        key = tuple(run.kind for run in program.forward(stage)), program.stages[stage]
         if key not in known:
             runs = program.backward(stage) if backward else program.forward(stage)
             independent = program.architecture.independent_branches
@@ -96,17 +98,6 @@ def _rank_parts(
     busy = micro_batches * sum(p.duration for p in (*forward, *backward))
     parts[DATA_COMMUNICATION] = parts[DATA_COMMUNICATION] + (reduced - last)
     return {**parts, BUBBLE: last - busy + (end - reduced), PIPELINE_COMMUNICATION: 0.0, OPTIMIZER: 0.0}
-
-
-def _of_last(ends: list[Number], values: list[dict[str, Number]]) -> dict[str, Number]:
-    """The values of the rank that ends last, per configuration."""
-    stacked = np.stack(np.broadcast_arrays(*ends))
-    latest = np.argmax(stacked, axis=0)
-    chosen = {}
-    for key in values[0]:
-        column = np.stack(np.broadcast_arrays(*(np.asarray(value[key]) + 0.0 * stacked[0] for value in values)))
-        chosen[key] = np.take_along_axis(column, latest[None, ...], axis=0)[0]
-    return chosen
 
 
 def _after_backward(

@@ -58,8 +58,8 @@ def _rest(section: BaseModel, numbers: tuple[str, ...]) -> Hashable:
 
 def _placement(size: int, stride: int, gpus_per_node: int) -> tuple[bool, bool]:
     """Whether a process group leaves a node, and whether several of its ranks share one."""
-    nodes = nodes_spanned(int(size), int(stride), gpus_per_node)
-    return nodes > 1, size > nodes
+    nodes = nodes_spanned(size, stride, gpus_per_node)
+    return bool(nodes > 1), bool(size > nodes)
 
 
 def stack(scenarios: Sequence[Scenario]) -> Scenario:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from falsim.dataflow import Collective, CollectiveKind, Elementwise, Group, Number, Work, more_than_one
+from falsim.dataflow import Collective, CollectiveKind, Elementwise, Group, Number, Work, largest, more_than_one
 from falsim.program.blocks import BlockKind
 from falsim.program.step import OPTIMIZER_TRAFFIC, REDUCE_BYTES, Program
 
@@ -56,11 +56,6 @@ def sharded(program: Program, dense: Number, expert: Number, *, from_stage: int)
     if program.scenario.parallelism.zero < from_stage:
         return dense + expert
     return dense / program.replicas + expert / (program.replicas / program.dims.expert)
-
-
-def largest(values: Sequence[Number]) -> Number:
-    """The largest of several numbers, per configuration."""
-    return np.max(np.stack(np.broadcast_arrays(*values)), axis=0)
 
 
 def _reduction(program: Program) -> Callable[[BlockKind], tuple[Collective, ...]]:

@@ -82,10 +82,10 @@ class Blocks:
 
     @cached_property
     def carried(self) -> dict[str, Placement]:
-        """The signals later blocks read, such as FAL's g, in the placement they want."""
+        """Signals: what every later block reads and hands on unchanged, such as FAL's g; in the placement they want."""
         later = Expression(*self._record("later"), self.merge, {})
-        wanted = wanted_placements(later, residual=frozenset())
-        return {name: wanted[name] for name in self.architecture.signals if name in wanted}
+        handed_on = {tensor.name for tensor in later.outputs.values() if tensor.kind is NodeKind.INPUT}
+        return wanted_placements(later, handed_on)
 
     @cached_property
     def sent(self) -> tuple[str, ...]:
@@ -116,8 +116,7 @@ class Blocks:
         """Placements of the gradients that the piece behind hands back."""
         behind: dict[BlockKind, BlockKind] = {"first": "last", "later": "last"}
         if kind not in behind:
-            home = Placement.SHARD_SEQUENCE if self.dims.sequence_parallel else Placement.REPLICATED
-            return {} if kind == "head" else {"x": home}
+            return {} if kind == "head" else {"x": self.dims.residual_placement}
         self[behind[kind]]
         return self._gradients[behind[kind]]
 
@@ -140,7 +139,7 @@ class Blocks:
         if switches.recompute == "full" and not end:
             backward = before(replay(lowering, forward, early_stop=switches.recompute_early_stop), backward)
             residual = sum(n.kind is NodeKind.INPUT and n.name not in self.carried for n in expression.nodes)
-            kept = residual * self.dims.activation_bytes / (self.dims.tensor if self.dims.sequence_parallel else 1.0)
+            kept = residual * self.dims.activation_bytes_at(self.dims.residual_placement)
         elif switches.recompute == "selective" and not end:
             kept = saved - sum(node.saved_bytes for node in expression.nodes if node.name == "attention.core")
         chunked = switches.overlap == "async_tp" and not self.architecture.free_collectives

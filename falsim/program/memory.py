@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from falsim.dataflow import Number, Placement
-from falsim.program.around import largest, sharded, stage_parameters
-from falsim.program.pipeline_order import order
+from falsim.dataflow import Number, largest, of_largest
+from falsim.program.around import sharded, stage_parameters
+from falsim.program.pipeline_order import Pass, order
 from falsim.program.step import REDUCE_BYTES, Program
 
 FLOAT32 = 4.0
@@ -34,13 +32,7 @@ class Memory:
 def memory_of(program: Program) -> Memory:
     """The fullest pipeline rank's memory; arrays take the fullest rank by each configuration's own sum."""
     ranks = [_rank_memory(program, rank) for rank in range(program.pipeline)]
-    peaks = np.stack(np.broadcast_arrays(*(memory.peak for memory in ranks)))
-    fullest = np.argmax(peaks, axis=0)
-    parts = {}
-    for part in ranks[0].parts:
-        column = np.stack(np.broadcast_arrays(*(np.asarray(m.parts[part]) + 0.0 * peaks[0] for m in ranks)))
-        parts[part] = np.take_along_axis(column, fullest[None, ...], axis=0)[0]
-    return Memory(parts)
+    return Memory(of_largest([memory.peak for memory in ranks], [memory.parts for memory in ranks]))
 
 
 def _rank_memory(program: Program, rank: int) -> Memory:
@@ -70,36 +62,47 @@ def _rank_memory(program: Program, rank: int) -> Memory:
 
 
 def _in_flight(program: Program, rank: int) -> list[Number]:
-    """By chunk of a rank: the most micro-batches whose activations it keeps at once."""
-    parallel = program.scenario.parallelism
-    count = program.micro_batches
-    if parallel.pipeline_schedule == "1f1b":
-        return [np.minimum(count, program.pipeline - rank)]
+    """By chunk of a rank: how many micro-batches' activations it keeps when it keeps most."""
+    schedule = program.scenario.parallelism.pipeline_schedule
+    if program.pipeline == 1:
+        return [1.0]  # gradient accumulation: one after the other
+    if schedule == "gpipe":
+        return [program.micro_batches]
+    if schedule == "1f1b":
+        return [min(program.micro_batches, program.pipeline - rank)]
     live = [0] * program.virtual
     most = (0, live)
-    for step in order(parallel.pipeline_schedule, program.pipeline, program.virtual, count, rank):
+    for step in _first_passes(program, rank):
         live[step.chunk] += 1 if step.forward else -1
-        most = max(most, (sum(live), list(live)))
-    return most[1]
+        if sum(live) > most[0]:
+            most = (sum(live), list(live))
+    return list(most[1])
 
 
 def _micro_batches_in_flight(program: Program, rank: int) -> Number:
-    """The most micro-batches a rank holds anything of: one copy of a signal serves all of its chunks."""
+    """The most micro-batches a rank keeps anything of: one copy of a signal serves all of its chunks."""
     if program.virtual == 1:
         return sum(_in_flight(program, rank))
-    live: dict[int, int] = {}
-    most = 0
-    schedule = program.scenario.parallelism.pipeline_schedule
-    for step in order(schedule, program.pipeline, program.virtual, program.micro_batches, rank):
-        live[step.micro_batch] = live.get(step.micro_batch, 0) + (1 if step.forward else -1)
-        most = max(most, sum(count > 0 for count in live.values()))
+    chunks: dict[int, int] = {}
+    live = most = 0
+    for step in _first_passes(program, rank):
+        before = chunks.get(step.micro_batch, 0)
+        chunks[step.micro_batch] = before + (1 if step.forward else -1)
+        live += (before == 0) - (chunks[step.micro_batch] == 0)
+        most = max(most, live)
     return most
+
+
+def _first_passes(program: Program, rank: int) -> list[Pass]:
+    """The passes of an interleaved schedule in which a rank's peak falls: it warms up with fewer than four
+    micro-batches a rank, and then frees one pass for each it starts."""
+    few = min(program.micro_batches, 4 * program.pipeline)
+    return order("interleaved", program.pipeline, program.virtual, few, rank)
 
 
 def _signal_bytes(program: Program) -> Number:
     """FAL's g per micro-batch in flight; one more is the accumulator of its gradient."""
     total: Number = 0.0
     for placement in program.blocks.carried.values():
-        whole = placement is Placement.REPLICATED or not program.dims.sequence_parallel
-        total = total + program.dims.activation_bytes / (1.0 if whole else program.dims.tensor)
+        total = total + program.dims.activation_bytes_at(placement)
     return total

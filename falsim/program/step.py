@@ -109,14 +109,30 @@ class Program:
     def message(self, stage: int) -> Transfer | None:
         """What a virtual stage gets from the one before per micro-batch, and returns as gradients; None for the first.
 
-        Every carried tensor is sent, but a signal reaches each rank once, with its first chunk; later chunks find it
-        there. Under sequence parallelism each rank sends its part of the sequence.
+        In front of the first block and behind the last there is one tensor, between blocks all they carry; but a signal
+        reaches each rank once, and later chunks of that rank find it there. Under sequence parallelism each rank sends
+        its part of the sequence.
         """
         if stage == 0:
             return None
-        sent = [name for name in self.blocks.sent if stage < self.pipeline or name not in self.blocks.carried]
-        share = self.dims.tensor if self.dims.sequence_parallel else 1.0
-        return Transfer(len(sent) * self.dims.activation_bytes / share, Group.PIPELINE)
+        sent = [name for name in self.blocks.sent if name not in self.blocks.carried or self._gets_signal(stage)]
+        between = self._first_block < stage <= self._last_block
+        size = (len(sent) if between else 1) * self.dims.activation_bytes_at(self.dims.residual_placement)
+        return Transfer(size, Group.PIPELINE)
+
+    @cached_property
+    def _first_block(self) -> int:
+        """The virtual stage that holds block 1."""
+        return next(j for j, stage in enumerate(self.stages) if any(s.kind in ("first", "only") for s in stage))
+
+    @cached_property
+    def _last_block(self) -> int:
+        """The virtual stage that holds the last block."""
+        return next(j for j, stage in enumerate(self.stages) if any(s.kind in ("last", "only") for s in stage))
+
+    def _gets_signal(self, stage: int) -> bool:
+        """Whether a stage is the first of its rank to hold blocks that read a signal, and did not make it itself."""
+        return self._first_block < stage <= min(self._first_block + self.pipeline - 1, self._last_block)
 
     @cached_property
     def _boundary(self) -> LoweredBlock | None:
@@ -142,20 +158,16 @@ class Program:
     def forward(self, stage: int) -> tuple[Run, ...]:
         """The forward pass of one virtual stage, in order."""
         runs = [Run(s.kind, self.blocks[s.kind].forward, s.count) for s in self.stages[stage]]
-        if self._boundary is not None and self._receives_signal(stage):
+        if self._boundary is not None and self._gets_signal(stage):
             runs.insert(0, Run("boundary", self._boundary.forward, 1))
         return tuple(gather_parameters(runs, self._shard_size, scatter=False) if self._sharded else runs)
 
     def backward(self, stage: int) -> tuple[Run, ...]:
         """The backward pass of one virtual stage, in order."""
         runs = [Run(s.kind, self.blocks[s.kind].backward, s.count) for s in reversed(self.stages[stage])]
-        if self._boundary is not None and self._receives_signal(stage):
+        if self._boundary is not None and self._gets_signal(stage):
             runs.append(Run("boundary", self._boundary.backward, 1))
         return tuple(gather_parameters(runs, self._shard_size, scatter=True) if self._sharded else runs)
-
-    def _receives_signal(self, stage: int) -> bool:
-        """Whether a stage is the first of its rank to read a signal that another rank made."""
-        return 0 < stage < self.pipeline and any(segment.kind in ("later", "last") for segment in self.stages[stage])
 
     @property
     def _sharded(self) -> bool:

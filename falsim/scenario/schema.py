@@ -20,7 +20,8 @@ def _architectures() -> tuple[str, ...]:
     """Names of the files in falsim/architectures that write an architecture; none is imported."""
     folder = files("falsim") / "architectures"
     stems = {entry.name.removesuffix(".py") for entry in folder.iterdir() if entry.name.endswith(".py")}
-    return (*COMPARED, *sorted(stems.difference(COMPARED, ("__init__", "base"))))
+    written = {stem for stem in stems if stem != "base" and not stem.startswith("_")}
+    return (*COMPARED, *sorted(written.difference(COMPARED)))
 
 
 ARCHITECTURES = _architectures()

@@ -1,1 +1,1 @@
-"""Questions that need many simulations: break-even points, sweeps, plans."""
+"""Questions that take many simulations, such as where an architecture stops paying."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from falsim.costs.prices import prices_of
-from falsim.dataflow import Number
+from falsim.dataflow import Group, Number
 from falsim.engines.schedule import run_step
 from falsim.program import Program
 from falsim.scenario import Scenario
@@ -45,7 +45,7 @@ def break_even(scenario: Scenario, architecture: str, threshold: float = PAYS) -
     """
     if scenario.parallelism.tensor == 1:
         raise ValueError("without tensor parallelism there is no link to break even on")
-    across = scenario.parallelism.tensor > scenario.cluster.gpus_per_node
+    across = prices_of(scenario).network.layouts[Group.TENSOR].across
     path = "cluster.inter_node.bandwidth" if across else "cluster.intra_node.bandwidth"
     link = scenario.cluster.inter_node if across else scenario.cluster.intra_node
     assert link is not None
