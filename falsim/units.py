@@ -18,6 +18,15 @@ EXAMPLES: dict[Dimension, str] = {
     "power": "700 W",
 }
 
+LIMITS: dict[Dimension, tuple[str, str]] = {
+    "bytes": ("1 B", "1000 PB"),
+    "bandwidth": ("1 B/s", "1000 PB/s"),
+    "time": ("0 s", "1e6 s"),
+    "flops": ("1 FLOP/s", "1000 EFLOP/s"),
+    "power": ("0.001 W", "1e6 kW"),
+}
+"""The least and the most that a quantity of a scenario may be: far beyond any machine, and safe to compute with."""
+
 # What a text of each dimension looks like, for the JSON Schema (an ECMA-262 regular expression) and for the parser.
 NUMBER_PATTERN = r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"
 UNIT_PATTERNS: dict[Dimension, str] = {
@@ -141,4 +150,5 @@ def _plain(value: float, digits: int) -> str:
         decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
         text = f"{value:.{decimals}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.{digits}g}"
+    mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa

@@ -73,6 +73,7 @@ def ideal_prices(*, flops: float, bandwidth: float, ranks: float, element_bytes:
     constants = ideal_calibration()
     device = Device(
         peak=flops,
+        attention_peak=flops,
         matmul_efficiency=1.0,
         memory_bandwidth=float("inf"),
         sm_count=1.0,

@@ -301,6 +301,22 @@ def test_show_prints_every_number_with_its_unit_and_source() -> None:
         assert expected in text
 
 
+def test_aliases_that_carry_a_remark_are_found_but_not_shown() -> None:
+    [remarked, *_] = [alias for alias in catalog.gpu("h100-sxm").aliases if "(" in alias]
+    assert catalog.gpu(remarked).name == "h100-sxm"
+    for arguments in (["show", "h100"], ["show", "h100", "--format", "json"], ["list", "gpus", "--format", "json"]):
+        output = CliRunner().invoke(command, arguments).output
+        assert "h100-sxm5-80gb" in output
+        assert remarked not in " ".join(output.split())
+
+
+@pytest.mark.parametrize("columns", ["5", "100"])
+def test_a_list_is_whole_however_narrow_the_terminal(columns: str) -> None:
+    output = CliRunner().invoke(command, ["list"], env={"COLUMNS": columns}).output
+    assert "…" not in output
+    assert all(name in output for name in (*GPUS, *LINKS, *NODES))
+
+
 def test_show_refuses_an_unknown_name_with_a_suggestion() -> None:
     result = CliRunner().invoke(command, ["show", "llama-2-7bb"])
     assert result.exit_code == 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def test_python_m_falsim_is_the_same_program() -> None:
 def test_an_unknown_command_is_a_usage_error_with_the_closest_name() -> None:
     result = falsim_command("chek")
     assert result.exit_code == 2
-    assert "did you mean 'check'?" in result.stderr
+    assert "\nerror: No such command 'chek' (did you mean 'check'?)" in result.stderr
 
 
 def test_check_says_what_a_valid_scenario_is(scenario: str) -> None:
@@ -147,13 +148,73 @@ def test_ctrl_c_is_130(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert falsim_command("check", scenario).exit_code == 130
 
 
-def test_a_closed_pipe_ends_quietly() -> None:
+@pytest.mark.parametrize("module", ["click", "pydantic", "numpy"])
+def test_ctrl_c_while_modules_are_imported_is_130_without_a_traceback(module: str, scenario: str) -> None:
+    program = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *rest):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from falsim.cli import main\n"
+        f"main(['run', {scenario!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr in ("", "interrupted\n")
+
+
+WRITING = [["--version"], ["--help"], ["run", "--help"], ["schema"], ["catalog", "list"], ["run"], ["check"]]
+
+
+def writing(arguments: list[str], scenario: str) -> list[str]:
+    """A command line that writes to stdout."""
+    file = [scenario] if arguments in (["run"], ["check"]) else []
+    return [sys.executable, "-m", "falsim", *arguments, *file]
+
+
+@pytest.mark.parametrize("arguments", WRITING, ids=" ".join)
+def test_a_closed_pipe_ends_quietly(arguments: list[str], scenario: str) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end) as closed:
-        command = [sys.executable, "-m", "falsim", "schema"]
+        command = writing(arguments, scenario)
         done = subprocess.run(command, cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", WRITING, ids=" ".join)
+def test_output_that_cannot_be_written_is_exit_code_2(arguments: list[str], scenario: str) -> None:
+    command = shlex.join(writing(arguments, scenario))
+    for redirection, reason in ((">&-", "it is closed"), (">/dev/full", "No space left on device")):
+        done = subprocess.run(
+            f"{command} {redirection}", cwd=ROOT, shell=True, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (2, f"error: cannot write to standard output: {reason}\n")
+
+
+def test_a_closed_input_is_exit_code_2() -> None:
+    command = f"{shlex.quote(sys.executable)} -m falsim run - <&-"
+    done = subprocess.run(command, cwd=ROOT, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "<stdin>: error: cannot read it: standard input is closed\n")
+
+
+@pytest.mark.parametrize("arguments", [["catalog", "list", "links"], ["schema"], ["init", "-o", "-"]], ids=" ".join)
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_a_terminal_of_few_characters_gets_what_it_can_show(arguments: list[str], encoding: str) -> None:
+    command = [sys.executable, "-m", "falsim", *arguments]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, env=environment)
+    assert b"bandwidth" in done.stdout
+
+
+@pytest.mark.parametrize("command", [["init", "-o", ""], ["schema", "-o", ""], ["check", ""]], ids=" ".join)
+def test_an_empty_file_name_is_called_that(command: list[str]) -> None:
+    result = falsim_command(*command)
+    assert result.exit_code == 2
+    assert "error: " in result.stderr
+    assert "an empty file name" in result.stderr
 
 
 def test_init_writes_a_scenario_that_is_valid(tmp_path: Path) -> None:

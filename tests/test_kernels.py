@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from conftest import make_scenario
 from hypothesis import given
 from hypothesis import strategies as st
 
 from falsim.catalog.calibration import calibration
 from falsim.costs.device import Device, attention_seconds, elementwise_seconds, gemm_seconds, kernels, wave_efficiency
+from falsim.costs.prices import prices_of
 from falsim.dataflow import Attention, Elementwise, Gemm
 
 CONSTANTS = replace(calibration(), gemm_tiles=((128, 128),), gemm_depth=0.0)
 DEVICE = Device(
     peak=1e15,
+    attention_peak=1e15,
     matmul_efficiency=0.8,
     memory_bandwidth=3e12,
     sm_count=132.0,
@@ -125,3 +128,21 @@ def test_what_the_host_issues() -> None:
     assert [kernels(unfused), kernels(replace(unfused, backward=True))] == [3, 5]
     assert kernels(Gemm(1.0, 1.0, 1.0)) == 1
     assert kernels(Elementwise(1.0, kernels=3)) == 3
+
+
+def test_fp8_training_keeps_attention_in_bf16() -> None:
+    """H100: products at 1979 TFLOP/s, attention at 989."""
+    fp8, bf16 = (prices_of(make_scenario(training={"precision": precision})) for precision in ("fp8", "bf16"))
+    attention = Attention(2.0, 4096.0, 4096.0, 16.0, 16.0, 128.0, flash=True)
+    assert fp8.seconds(attention) == bf16.seconds(attention)
+    assert fp8.seconds(Gemm(8192.0, 8192.0, 8192.0)) < 0.6 * bf16.seconds(Gemm(8192.0, 8192.0, 8192.0))
+
+
+def test_one_query_on_many_keys_waits_for_the_keys() -> None:
+    """Decoding: 64 sequences, 8 key-value heads of 128, 4096 keys: 2·64·4096·8·128·2 bytes of keys and values."""
+    prices = prices_of(make_scenario())
+    attention = Attention(64.0, 1.0, 4096.0, 64.0, 8.0, 128.0, flash=True)
+    read = 2 * 64 * 4096 * 8 * 128 * 2 + 2 * 64 * 1 * 64 * 128 * 2
+    assert prices.seconds(attention) == pytest.approx(
+        read / prices.device.memory_bandwidth + prices.device.kernel_launch, rel=1e-12
+    )

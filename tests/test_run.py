@@ -21,7 +21,7 @@ from falsim.cli import main
 from falsim.engines.schedule import STEP_PARTS
 from falsim.report.as_table import table_text
 from falsim.report.bars import PARTS
-from falsim.report.wording import Scale, compact
+from falsim.report.wording import Scale, compact, engineering
 from falsim.scenario import load_scenario
 from falsim.simulate import simulate
 
@@ -238,7 +238,8 @@ def test_set_changes_a_value() -> None:
         (["--set", "calibration=datashet"], "error: calibration: 'datashet' is not one of none, datasheet"),
         (["--architecture", "gtp"], "'gtp' is not one of 'gpt', 'fal'"),
         (["--format", "xml"], "'xml' is not one of 'table', 'json', 'csv'"),
-        (["-o", "/absent/folder/out.json"], "cannot write /absent/folder/out.json"),
+        (["-o", "/absent/folder/out.json"], "error: cannot write /absent/folder/out.json"),
+        (["-o", ""], "an empty file name"),
     ],
 )
 def test_wrong_input_is_exit_code_2_with_a_message(arguments: list[str], message: str) -> None:
@@ -271,6 +272,20 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == document()
 
 
+@pytest.mark.parametrize("spelling", ["own.yaml", "linked.yaml"])
+def test_the_scenario_is_never_replaced_by_its_result(tmp_path: Path, spelling: str) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(SMALL)
+    (tmp_path / "linked.yaml").symlink_to(own)
+    result = CliRunner().invoke(main, ["run", str(own), "-o", str(tmp_path / spelling)])
+    assert result.exit_code == 2
+    assert "it is the scenario itself" in result.stderr
+    command = [sys.executable, "-m", "falsim", "run", "-", "-o", str(tmp_path / spelling)]
+    with own.open() as text:
+        assert subprocess.run(command, cwd=ROOT, stdin=text, stderr=subprocess.DEVNULL, check=False).returncode == 2
+    assert own.read_text() == SMALL
+
+
 # The table
 
 
@@ -284,6 +299,30 @@ def test_the_table_fits_the_terminal(width: int, source: str) -> None:
     assert max(map(len, lines)) <= width
     assert "…" not in text
     assert "1.18–1.27×" in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["cluster.intra_node.bandwidth=1 B/s"],
+        ["cluster.gpu.peak_flops.bf16=1 FLOP/s", "cluster.gpu.memory_bandwidth=1 B/s", "cluster.gpu.memory=1000 PB"],
+        ["cluster.gpu.peak_flops.bf16=1000 EFLOP/s", "cluster.gpu.memory_bandwidth=1000 PB/s"],
+    ],
+)
+@pytest.mark.parametrize("source", [SMALL, PIPELINE])
+def test_a_table_of_extremes_keeps_every_number_whole(change: list[str], source: str) -> None:
+    text = table_text(simulate(load_scenario(source, change)), "Verdict.", 80, color=False)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_sequence_parallelism_and_zero_are_shown_where_they_do_something() -> None:
+    alone = SMALL.replace("tensor: 2", "tensor: 1, sequence: true, zero: 1")
+    assert "sequence parallel," not in run(text=alone).stdout
+    assert "note: sequence parallelism needs tensor > 1; ignored" in run(text=alone).stdout
+    assert "DP2, ZeRO-1" in run(text=alone).stdout
+    both = SMALL.replace("tensor: 2", "tensor: 2, sequence: true, zero: 1")
+    assert "TP2, sequence parallel\n" in run(text=both).stdout
 
 
 def test_the_table_shows_the_bubble_only_with_a_pipeline() -> None:
@@ -324,18 +363,34 @@ def test_a_pipe_gets_no_escape_codes() -> None:
 )
 def test_a_terminal_gets_colours_unless_told_otherwise(environment: dict[str, str], colored: bool) -> None:
     """Run in a pseudo-terminal, so that stdout is one."""
+    code, output, _ = run_in_terminal(**environment)
+    assert code == 0
+    assert (b"\x1b[" in output) == colored
+
+
+def test_a_terminal_is_told_once_what_does_not_fit() -> None:
+    code, output, errors = run_in_terminal(*TOO_BIG)
+    assert code == 3
+    assert b"othing fits in memory" in output
+    assert errors == b""
+
+
+def run_in_terminal(*arguments: str, **environment: str) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and stderr of `falsim run` with a terminal of 80 columns on stdout."""
     outside = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "falsim", "run", "-"]
+    command = [sys.executable, "-m", "falsim", "run", "-", *arguments]
     child = subprocess.Popen(
         command,
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=theirs,
+        stderr=subprocess.PIPE,
         env=outside | {"TERM": "xterm", "COLUMNS": "80"} | environment,
     )
     os.close(theirs)
     assert child.stdin is not None
+    assert child.stderr is not None
     child.stdin.write(SMALL.encode())
     child.stdin.close()
     output = b""
@@ -348,8 +403,9 @@ def test_a_terminal_gets_colours_unless_told_otherwise(environment: dict[str, st
             break
         output += piece
     os.close(ours)
-    assert child.wait() == 0
-    assert (b"\x1b[" in output) == colored
+    errors = child.stderr.read()
+    child.stderr.close()
+    return child.wait(), output, errors
 
 
 def test_an_ascii_terminal_still_gets_its_table() -> None:
@@ -371,8 +427,35 @@ def test_times_of_one_table_share_a_unit_and_four_significant_digits() -> None:
     assert Scale.of([7.03, 0.8253]).with_unit(7.0316) == "7031.6 ms"
 
 
+def test_times_too_long_for_a_column_have_an_exponent() -> None:
+    scale = Scale.of([1.2346e6, 0.5])
+    assert [scale.with_unit(seconds) for seconds in (1.2346e6, 0.5, 12.345, 0.0)] == [
+        "1.235e6 s",
+        "0.5000 s",
+        "12.35 s" if f"{12.345:.3e}" == "1.235e+01" else "12.34 s",
+        "0 s",
+    ]
+
+
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.905, "0.905"), (905.2, "905"), (1165.0, "1.17k"), (999.9, "1.00k"), (3.39e6, "3.39M")]
+    ("value", "text"),
+    [(1234567.0, "1.23e6"), (123456.0, "123e3"), (1234.0, "1234"), (9.71e-8, "97.1e-9"), (9.999e-10, "1.00e-9")],
+)
+def test_an_exponent_is_a_multiple_of_three(value: float, text: str) -> None:
+    assert engineering(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.905, "0.905"),
+        (905.2, "905"),
+        (1165.0, "1.17k"),
+        (999.9, "1.00k"),
+        (3.39e6, "3.39M"),
+        (9.71e-8, "97.1e-9"),
+        (2e15, "2.00e15"),
+    ],
 )
 def test_counts_are_compact(value: float, text: str) -> None:
     assert compact(value) == text

@@ -197,7 +197,8 @@ class TestModelFromAConfig:
         ("content", "message"),
         [
             ("{", "is not JSON"),
-            ("[" * 100_000, "is not JSON"),
+            ("[" * 100_000, "is JSON nested too deeply"),
+            ('{"n": ' + "9" * 5000 + "}", "a number of too many digits"),
             ("[]", "holds no JSON object"),
             ('{"model_type": "mamba"}', "mamba"),
             ('{"model_type": "gpt2", "n_embd": "x"}', "n_embd"),
@@ -214,6 +215,31 @@ class TestModelFromAConfig:
     def test_a_missing_file_is_a_problem(self, folder: Path) -> None:
         with pytest.raises(SourceError, match=r"cannot read .*absent.json: No such file"):
             load_scenario(self.write(folder, "{from_config: absent.json}"))
+
+    @pytest.mark.parametrize(
+        ("own", "file", "title"),
+        [
+            (None, "llama-2-7b.json", "llama-2-7b"),
+            (None, "llama-2-7b/config.json", "llama-2-7b"),
+            (None, "llama-2-7b", "llama-2-7b"),
+            ("openai/gpt2-large/", "config.json", "gpt2-large"),
+            ("gpt2\x1b[31m\nlarge", "config.json", "gpt2 [31m large"),
+            (7, "x.json", "x"),
+            ("./", "x.json", "x"),
+        ],
+    )
+    def test_it_is_titled_by_its_own_name_else_by_its_files(
+        self, folder: Path, own: Any, file: str, title: str
+    ) -> None:
+        config = json.loads((folder / "config.json").read_text()) | {"_name_or_path": own}
+        written = folder / file if file.endswith(".json") else folder / file / "config.json"
+        written.parent.mkdir(exist_ok=True)
+        written.write_text(json.dumps(config))
+        assert load_scenario(self.write(folder, f"{{from_config: {file}}}")).model.title == title
+
+    def test_a_preset_beside_it_is_a_problem_that_names_both(self, folder: Path) -> None:
+        with pytest.raises(SourceError, match=r"preset gpt2-xl and from_config config.json are both given"):
+            load_scenario(self.write(folder, "{from_config: config.json}"), ["model.preset=gpt2-xl"])
 
     @pytest.mark.skipif(not SHARED.exists(), reason="needs the folder of real config files")
     def test_a_parallel_family_is_said_to_run_in_a_serial_block(self, folder: Path) -> None:
@@ -258,9 +284,12 @@ BAD_VALUES = [
     ("parallelism.tensor", "1.5", "1.5 is not a whole number"),
     ("parallelism.tensor", ".nan", "nan is not a whole number"),
     ("parallelism.tensor", "nan", "'nan' is not a whole number"),
-    ("parallelism.tensor", ".inf", "inf is not a whole number"),
+    ("parallelism.tensor", ".inf", "the number is too large (at most 1,000,000,000)"),
+    ("parallelism.tensor", "-.inf", "-inf is not a whole number"),
+    ("parallelism.tensor", "1e999", "the number is too large"),
     ("parallelism.tensor", "2e9", "too large (at most 1,000,000,000)"),
-    ("parallelism.tensor", "9" * 400, "inf is not a whole number"),
+    ("parallelism.tensor", "9" * 5000, "the number is too large (at most 1,000,000,000)"),
+    ("parallelism.tensor", "-" + "9" * 5000, "the number is too large (at most 1,000,000,000)"),
     ("parallelism.tensor", "true", "true is not a whole number"),
     ("parallelism.tensor", "'4'", "leave out the quotes"),
     ("parallelism.tensor", "[4]", "a list is not a whole number"),
@@ -271,14 +300,23 @@ BAD_VALUES = [
     ("training.recompute", "true", "true is not one of none, selective, full"),
     ("cluster.gpu.memory", "80", "80 has no unit (write a number and its unit, for example '80 GiB')"),
     ("cluster.gpu.memory", "80 Gb", "counts bits where bytes are meant"),
-    ("cluster.gpu.memory", "0 GB", "is not above zero"),
-    ("cluster.gpu.memory", "-1 GB", "is not above zero"),
+    ("cluster.gpu.memory", "0 GB", "'0 GB' is out of range (from 1 B to 1000 PB, for example '80 GiB')"),
+    ("cluster.gpu.memory", "-1 GB", "is out of range (from 1 B to 1000 PB"),
+    ("cluster.gpu.memory_bandwidth", "1e-300 B/s", "is out of range (from 1 B/s to 1000 PB/s"),
+    ("cluster.inter_node.bandwidth", "1e300 B/s", "is out of range (from 1 B/s to 1000 PB/s"),
+    ("cluster.gpu.peak_flops.bf16", "1e-300 FLOP/s", "is out of range (from 1 FLOP/s to 1000 EFLOP/s"),
+    ("cluster.gpu.thermal_design_power", "1e7 kW", "is out of range (from 0.001 W to 1e6 kW"),
+    ("cluster.gpu.kernel_launch", "1e7 s", "is out of range (from 0 s to 1e6 s"),
+    ("measured.step_time", "0 s", "is out of range (from 1 ns to 1e6 s"),
+    ("cluster.intra_node.efficiency", "1e-300", "1e-300 is too small (at least 0.000001)"),
+    ("cluster.intra_node.in_network_reduction", "11", "11 is not a number above 0 and at most 10"),
+    ("cluster.intra_node.concurrent_flows", "2000000", "is not a number above 0 and at most 1,000,000"),
     ("cluster.gpu.memory_efficiency", "1.5", "1.5 is not a number above 0 and at most 1"),
     ("cluster.gpu.memory_efficiency", "0", "0 is not a number above 0"),
     ("cluster.gpu.price_per_hour", ".inf", "inf is not a number above 0"),
     ("cluster.gpu.peak_flops.bf17", "1 TFLOP/s", "did you mean cluster.gpu.peak_flops.bf16?"),
     ("cluster.intra_node.bandwidth", "25 GT/s", "counts transfers"),
-    ("cluster.intra_node.latency", "-1 us", "is not at least zero"),
+    ("cluster.intra_node.latency", "-1 us", "is out of range (from 0 s to 1e6 s"),
     ("cluster.intra_node", "nvlink4-nvswich", "nvlink4-nvswitch"),
     ("cluster.intra_node", "infiniband-400g", "use it as cluster.inter_node"),
     ("cluster.inter_node", "pcie4-x16", "does not leave a node"),
@@ -362,6 +400,16 @@ class TestRules:
             (["cluster.inter_node=null"], "2 nodes need cluster.inter_node"),
             (["cluster.intra_node=null"], "8 GPUs in a node need cluster.intra_node"),
             (["cluster.intra_node.topology=pairs"], "topology pairs needs the link between pairs"),
+            (["cluster.intra_node=pcie4-shared-root", "cluster.intra_node.in_network_reduction=1"],
+             "cluster.intra_node.in_network_reduction: only an NVSwitch reduces: in_network_reduction needs kind "
+             "nvlink and topology nvswitch, not pcie and shared_root (leave it out)"),
+            (["cluster.intra_node.topology=mesh", "cluster.intra_node.in_network_reduction=1"], "not nvlink and mesh"),
+            (["cluster.nodes=2000000"],
+             "cluster.nodes: nodes 2000000 × gpus_per_node 8 = 16000000 GPUs (at most 10,000,000)"),
+            (["model.num_layers=100002"], "model.num_layers: 100002 layers (at most 100,000)"),
+            (["training.global_batch_size=4000004"], "global_batch_size 4000004 / (data 2 × micro_batch_size 2) = "
+             "1000001 micro-batches per step (at most 1,000,000)"),
+            (["parallelism.pipeline=258"], "= 258 is more than 256 (at most that many)"),
             (["model={hidden_size: 100, num_layers: 2, num_attention_heads: 3}"],
              "3 heads do not divide hidden_size 100"),
         ],
@@ -382,6 +430,7 @@ class TestRules:
             ["parallelism.expert=2", "model.num_experts=4"],
             ["training.sequence_length=4096", "model.max_position_embeddings=1024", "model.position_embedding=rope"],
             ["training.attention=flash", "cluster.gpu=laptop-cpu", "training.precision=fp32"],
+            ["cluster.intra_node.in_network_reduction=1.2"],
         ],
     )  # fmt: skip
     def test_what_keeps_every_rule_loads(self, overrides: list[str]) -> None:
@@ -391,6 +440,22 @@ class TestRules:
         assert problems(GOOD.replace("tensor: 4", "tensor: 8")) == [
             "s.yaml:10:11: error: parallelism.tensor: tensor 8 does not divide num_attention_heads 12 (6 or 12 would)"
         ]
+
+
+@pytest.mark.parametrize("change", ["topology=mesh", "kind=pcie"])
+def test_a_preset_without_its_switch_reduces_nothing_on_the_way(change: str) -> None:
+    assert load().cluster.intra_node.in_network_reduction is not None
+    assert load(GOOD, f"cluster.intra_node.{change}").cluster.intra_node.in_network_reduction is None
+
+
+def test_switches_that_have_nothing_to_act_on_are_noted() -> None:
+    text = "model: gpt2\ncluster: {gpu: h100-sxm}\ntraining: {sequence_length: 1024, global_batch_size: 8}\n"
+    assert load(text).notes == ()
+    assert load(text, "parallelism={sequence: true, zero: 2}").notes == (
+        "sequence parallelism needs tensor > 1; ignored",
+        "zero 2 needs several replicas (data > 1); ignored",
+    )
+    assert not any("ignored" in note for note in load(GOOD, "parallelism={tensor: 4, sequence: true, zero: 1}").notes)
 
 
 def test_all_problems_are_reported_at_once_in_the_order_of_the_file() -> None:
@@ -470,15 +535,32 @@ def test_files_that_cannot_be_read_are_a_source_error(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"name: ok\nmodel: \xe9\n")
     (tmp_path / "large.yaml").write_text("#" * 1_000_001)
     for name, message in [
-        ("absent.yaml", "absent.yaml: error: cannot be read: No such file or directory"),
-        ("", "cannot be read: Is a directory"),
+        ("absent.yaml", "absent.yaml: error: cannot read it: No such file or directory"),
+        ("", "cannot read it: Is a directory"),
         ("latin.yaml", "latin.yaml:2:8: error: not UTF-8 text"),
         ("large.yaml", "large.yaml:1:1: error: larger than 1,000,000 bytes"),
-        ("nul\0byte", "cannot be read"),
+        ("nul\0byte", "cannot read it"),
     ]:
         with pytest.raises(SourceError) as caught:
             load_scenario(f"{tmp_path}/{name}")
         assert message in str(caught.value)
+
+
+def test_an_empty_file_name_is_called_that() -> None:
+    with pytest.raises(SourceError, match="an empty file name"):
+        load_scenario("")
+
+
+def test_a_closed_standard_input_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SourceError, match="<stdin>: error: cannot read it: standard input is closed"):
+        load_scenario("-")
+
+
+def test_a_name_taken_from_a_file_holds_only_what_can_be_printed(tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b\udcffb.yaml"
+    path.write_text(GOOD.replace("name: small\n", ""))
+    assert load_scenario(path).name == "a b"
 
 
 class TestOverrides:
@@ -597,3 +679,13 @@ def test_a_scenario_with_anything_in_it_loads_or_is_a_source_error(changes: dict
 def test_any_override_loads_or_is_a_source_error(changes: list[tuple[str, str]]) -> None:
     with suppress(SourceError):
         load(GOOD, *(f"{path}={value}" for path, value in changes))
+
+
+@pytest.mark.parametrize("name", ["pcie4", "pcie4-x16", "PCIe4 x16"])
+def test_a_bare_pcie_link_inside_a_node_is_one_root(name: str) -> None:
+    """Without a root's limit, boards without peer-to-peer would get links of their own that they do not have."""
+    text = "model: gpt2-124m\ncluster: {gpu: rtx-3090, gpus_per_node: 4, intra_node: %s}\n"
+    rest = "parallelism: {tensor: 4}\ntraining: {sequence_length: 1024, global_batch_size: 4}\n"
+    bare, root = (load_scenario(text % preset + rest).cluster.intra_node for preset in (name, "pcie4-shared-root"))
+    assert bare == root
+    assert bare.concurrent_flows_host is not None

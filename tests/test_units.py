@@ -97,6 +97,7 @@ def test_a_unit_of_another_dimension_is_named() -> None:
         (2e-10, "time", "0.2 ns"),
         (0.0, "time", "0 s"),
         (123456.0, "time", "123000 s"),
+        (1.234e9, "time", "1.23e9 s"),
         (312e12, "flops", "312 TFLOP/s"),
         (700, "power", "700 W"),
         (-5e-6, "time", "-5 µs"),

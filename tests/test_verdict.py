@@ -133,6 +133,11 @@ def test_a_difference_that_two_decimals_would_hide_gets_a_third() -> None:
     assert "0.996×" in verdict(result(priced("gpt", 1.0), priced("fal", 0.996)), None)
 
 
+@pytest.mark.parametrize(("speedup", "text"), [(1.047, "1.047×"), (1.0534, "1.053×"), (1.07, "1.07×")])
+def test_near_the_threshold_three_digits_tell_the_side(speedup: float, text: str) -> None:
+    assert f"({text} the speed of GPT)" in verdict(result(priced("gpt", 1.0), priced("fal", speedup)), EVEN)
+
+
 def test_without_tensor_parallelism_there_is_nothing_to_drop() -> None:
     text = verdict(result(priced("gpt", 1.0), priced("fal", 0.98), tensor=1), None)
     assert text.startswith("With tensor = 1 there is no all-reduce to drop: FAL costs 2.0% on top of the step")
@@ -141,30 +146,42 @@ def test_without_tensor_parallelism_there_is_nothing_to_drop() -> None:
 
 def test_what_does_not_fit_comes_first_and_its_gain_is_conditional() -> None:
     text = verdict(result(priced("gpt", 1.0), priced("fal", 1.25, peak=30.0)), EVEN)
-    assert text.startswith("FAL does not fit in memory (FAL needs 30.0 GiB, a GPU has 24.0 GiB); with more memory, FAL")
+    assert text.startswith("FAL does not fit in memory (it needs 30.0 GiB, a GPU has 24.0 GiB); with more memory, FAL")
     assert "would save 20.0%" in text
 
 
 def test_when_nothing_fits_that_is_said_once() -> None:
     text = verdict(result(priced("gpt", 1.0, peak=28.0), priced("fal", 1.25, peak=30.0)), EVEN)
-    assert text.startswith("Nothing fits in memory (they need 28.0 GiB to 30.0 GiB and a GPU has 24.0 GiB); ")
+    assert text.startswith("Nothing fits in memory (they need 28.0 GiB to 30.0 GiB, a GPU has 24.0 GiB); ")
 
 
 def test_faster_rivals_are_named_fastest_first_and_the_bound_is_none() -> None:
     names = {"gpt": 1.0, "fal": 1.2, "fal_plus": 0.9, "parallel": 1.3, "ladder": 1.4, "no_sync": 2.0}
     text = verdict(result(*(priced(name, speedup) for name, speedup in names.items())), EVEN)
-    assert text.endswith("; ladder (1.40×) and parallel (1.30×) are faster than FAL here.")
+    assert text.endswith("; Ladder (1.40×) and parallel (1.30×) are faster than FAL here.")
 
 
 def test_a_rival_slower_than_gpt_is_no_advice_when_fal_loses() -> None:
     text = verdict(result(priced("gpt", 1.0), priced("fal", 0.8), priced("ladder", 0.9)), None)
-    assert "ladder" not in text
+    assert "ladder" not in text.lower()
 
 
 def test_gpt_alone_is_nothing_to_compare_and_its_bound_is_what_there_is_to_save() -> None:
     assert verdict(result(priced("gpt", 1.0)), None) == "Only GPT was asked for, so there is nothing to compare."
     text = verdict(result(priced("gpt", 1.0), priced("no_sync", 1.25)), None)
     assert text.startswith("Exposed tensor-parallel collectives are 20.0% of GPT's step")
+    text = verdict(result(priced("gpt", 1.0), priced("no_sync", 1.25), kind="datasheet"), None)
+    assert text.startswith("By datasheet values alone, exposed tensor-parallel collectives are 20.0%")
+
+
+def test_several_that_do_not_fit_are_told_with_the_range_they_need() -> None:
+    bound = priced("no_sync", 2.0, peak=28.0)
+    text = verdict(result(priced("gpt", 1.0), priced("fal", 1.25, peak=30.0), bound), EVEN)
+    assert text.startswith("FAL and the no-sync bound do not fit in memory (they need 28.0 GiB to 30.0 GiB, a GPU has")
+    text = verdict(result(priced("gpt", 1.0), priced("fal", 1.25), bound), EVEN)
+    assert text.startswith(
+        "The no-sync bound does not fit in memory (it needs 28.0 GiB, a GPU has 24.0 GiB); FAL saves"
+    )
 
 
 def test_it_is_one_sentence() -> None:

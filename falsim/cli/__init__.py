@@ -1,19 +1,26 @@
 """The command line: a group that loads a command's module only when that command runs.
 
-Exit codes: 0 done; 1 a check's answer is no; 2 wrong usage or scenario; 3 does not fit in memory; 70 internal error;
-130 interrupted.
+Exit codes: 0 done, or the reader of a pipe left; 1 is kept for checks whose answer is no, which no command has yet;
+2 wrong usage, scenario, input or output; 3 does not fit in memory; 70 internal error; 130 interrupted.
 """
 
-import importlib
-import os
-import sys
-import traceback
-from dataclasses import dataclass
-from typing import Any
+try:
+    import importlib
+    import io
+    import os
+    import re
+    import sys
+    import traceback
+    from collections.abc import Iterator, Sequence
+    from contextlib import contextmanager
+    from dataclasses import dataclass
+    from typing import Any
 
-import click
+    import click
 
-from falsim import __version__
+    from falsim import __version__
+except KeyboardInterrupt:  # before there is a command that could say so
+    raise SystemExit(130) from None
 
 EXIT_WRONG_INPUT = 2
 EXIT_DOES_NOT_FIT = 3
@@ -69,25 +76,95 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As click does; a wrong usage is told in the same words as a wrong scenario, and Ctrl-C exits with 130."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        _prepare_stdout()
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except (click.Abort, KeyboardInterrupt):
+            code = _interrupted()
+        except click.ClickException as error:
+            text = io.StringIO()
+            error.show(file=text)
+            click.echo(re.sub("^Error: ", "error: ", text.getvalue(), flags=re.MULTILINE), nl=False, err=True)
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """As click does; `--help` and `--version` write here already."""
+        with _stdout_failures():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; failures become messages on stderr and the documented exit codes."""
         verbosity = Verbosity(quiet=bool(ctx.params["quiet"]), verbose=bool(ctx.params["verbose"]))
         ctx.obj = verbosity
         try:
-            try:
+            with _stdout_failures():
                 return super().invoke(ctx)
-            finally:
-                sys.stdout.flush()  # here, where a closed pipe can still be handled
         except (click.exceptions.Exit, click.Abort, click.ClickException):
             raise
-        except BrokenPipeError:
-            _discard_stdout()
-            ctx.exit(0)
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(EXIT_INTERRUPTED)
+            ctx.exit(_interrupted())
         except Exception as error:
             ctx.exit(_report(error, verbosity))
+
+
+class ClosedOutput(io.RawIOBase):
+    """Stands for a standard output that was closed before falsim started: writing fails as it would."""
+
+    def writable(self) -> bool:
+        """Whether it may be written to, and so found closed."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Raise OSError."""
+        raise OSError("it is closed")
+
+
+def _prepare_stdout() -> None:
+    """Let every command write what it likes: a terminal without × or █ still gets its table, a closed one an error."""
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(ClosedOutput(), encoding="utf-8", write_through=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+@contextmanager
+def _stdout_failures() -> Iterator[None]:
+    """Exit with 0 where the reader of a pipe has left, with 2 and a line where stdout cannot be written.
+
+    An OSError about a file names it; one without a file name comes from writing to a stream.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, where a failure can still be handled
+    except BrokenPipeError:
+        _discard_stdout()
+        raise click.exceptions.Exit(0) from None
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _discard_stdout()
+        click.echo(f"error: cannot write to standard output: {error.strerror or error}", err=True)
+        raise click.exceptions.Exit(EXIT_WRONG_INPUT) from None
+
+
+def _interrupted() -> int:
+    """Say so, and return the exit code."""
+    click.echo("interrupted", err=True)
+    return EXIT_INTERRUPTED
 
 
 def _report(error: Exception, verbosity: Verbosity) -> int:
@@ -107,8 +184,12 @@ def _report(error: Exception, verbosity: Verbosity) -> int:
 
 
 def _discard_stdout() -> None:
-    """Send what is still buffered nowhere: the reader of the pipe has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Send what is still buffered nowhere: it cannot be written."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except io.UnsupportedOperation:  # a stand-in that buffers nothing
+        sys.stdout = open(nowhere, "w", encoding="utf-8")  # noqa: SIM115  until the process ends
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -1,5 +1,6 @@
 """`falsim catalog`: what is known of GPUs, links, nodes and models, and who says so."""
 
+import io
 import json
 from typing import TYPE_CHECKING, Any, cast
 
@@ -8,10 +9,14 @@ import click
 from falsim import catalog
 from falsim.catalog.entries import DIMENSIONS
 from falsim.catalog.parameters import parameter_count
+from falsim.cli.output import table_shape, write_output
 from falsim.units import format_quantity
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+NARROWEST = 76
+"""Columns a list needs to be read; a narrower terminal wraps its lines."""
 
 _FORMAT = click.option(
     "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -31,10 +36,9 @@ def list_entries(kinds: tuple[catalog.Kind, ...], output_format: str) -> None:
     chosen = kinds or tuple(catalog.KINDS)
     if output_format == "json":
         rows = [_as_json(entry) for kind in chosen for entry in catalog.entries(kind).values()]
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        write_output(json.dumps(rows, indent=2, ensure_ascii=False), None)
         return
-    for kind in chosen:
-        _print(_list_table(kind))
+    _print(*(_list_table(kind) for kind in chosen))
 
 
 @command.command("show")
@@ -47,17 +51,23 @@ def show_entry(name: str, output_format: str) -> None:
     except catalog.UnknownEntry as error:
         raise click.BadParameter(str(error), param_hint="NAME") from None
     if output_format == "json":
-        click.echo(json.dumps(_as_json(entry), indent=2, ensure_ascii=False))
+        write_output(json.dumps(_as_json(entry), indent=2, ensure_ascii=False), None)
     else:
         notes: list[str] = []
-        _print(_show_table(entry, notes))
-        _print("\n".join(f"{number}  {note}" for number, note in enumerate(notes, start=1)))
+        table = _show_table(entry, notes)
+        _print(table, "\n".join(f"{number}  {note}" for number, note in enumerate(notes, start=1)))
 
 
 def _as_json(entry: catalog.Entry) -> dict[str, Any]:
     """The entry in SI units, with its type, and a model's number of parameters."""
     derived = {"parameters": parameter_count(entry)} if isinstance(entry, catalog.Model) else {}
-    return {"type": _type(entry), **entry.model_dump(mode="json"), **derived}
+    fields = entry.model_dump(mode="json") | {"aliases": _aliases(entry)}
+    return {"type": _type(entry), **fields, **derived}
+
+
+def _aliases(entry: catalog.Entry) -> list[str]:
+    """The other names of an entry, without the spellings of published tables that carry a remark in brackets."""
+    return [alias for alias in entry.aliases if "(" not in alias]
 
 
 def _type(entry: catalog.Entry) -> str:
@@ -78,7 +88,7 @@ def _list_table(kind: catalog.Kind) -> "Table":
     table = Table(title=kind, title_justify="left", title_style="bold")
     table.add_column("name", no_wrap=True)
     for column in _COLUMNS[kind]:
-        table.add_column(_heading(column))
+        table.add_column(_heading(column), overflow="fold")
     if kind == "models":
         table.add_column("10⁹ parameters", justify="right")
     for entry in catalog.entries(kind).values():
@@ -121,8 +131,8 @@ def _show_table(entry: catalog.Entry, notes: list[str]) -> "Table":
     table.add_column("value", overflow="fold")
     table.add_column("source", justify="right")
     table.add_row("name", entry.name, "")
-    if entry.aliases:
-        table.add_row("aliases", ", ".join(entry.aliases), "")
+    if aliases := _aliases(entry):
+        table.add_row("aliases", ", ".join(aliases), "")
     for field in type(entry).model_fields:
         if field in ("name", "title", "aliases", "sources"):
             continue
@@ -156,7 +166,22 @@ def _text(field: str, value: Any) -> str:
     return str(value)
 
 
-def _print(content: "Table | str") -> None:
+def _print(*contents: "Table | str") -> None:
+    """Write tables and texts to stdout, as wide as the terminal but not narrower than NARROWEST."""
     from rich.console import Console
 
-    Console(highlight=False, markup=False).print(content)
+    width, color = table_shape()
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(NARROWEST, width),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    for content in contents:
+        console.print(content)
+    write_output("".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines()), None)

@@ -1,6 +1,7 @@
 """Writing a command's output: to stdout, or to a file that is either complete or untouched."""
 
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -11,11 +12,46 @@ import click
 
 from falsim.cli import EXIT_WRONG_INPUT
 
+FILE_WIDTH = 100
+"""Columns of a table that no terminal shows."""
+
 
 class OutputError(click.ClickException):
     """An output file cannot be written."""
 
     exit_code = EXIT_WRONG_INPUT
+
+
+def named_file(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The callback of an option that names a file: refuses an empty name."""
+    if value == "":
+        raise click.BadParameter("an empty file name (name a file, or - for stdout)", ctx, parameter)
+    return value
+
+
+def refuse_input_as_output(source: str, output: str | None) -> None:
+    """Refuse to replace the file that a command reads by what it writes.
+
+    Raises:
+        OutputError: both are the same regular file, whatever their names; `-` is standard input or output.
+    """
+    if output in (None, "-"):
+        return
+    try:
+        written = os.stat(str(output))
+        read = os.fstat(sys.stdin.fileno()) if source == "-" else os.stat(source)
+    except (OSError, ValueError, AttributeError):
+        return  # there is none yet, or standard input is no file
+    if stat.S_ISREG(written.st_mode) and os.path.samestat(read, written):
+        raise OutputError(f"cannot write {output}: it is the scenario itself (choose another file with -o)")
+
+
+def table_shape(*, to_file: bool = False) -> tuple[int, bool]:
+    """Columns for a table, and whether it may have colours: what the terminal shows, or FILE_WIDTH and none."""
+    if to_file:
+        return FILE_WIDTH, False
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size((FILE_WIDTH, 24)).columns, color
 
 
 def write_output(text: str, path: str | Path | None) -> None:
@@ -28,8 +64,6 @@ def write_output(text: str, path: str | Path | None) -> None:
     """
     text = text if text.endswith("\n") else text + "\n"
     if path is None or str(path) == "-":
-        if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(errors="replace")  # a terminal without × or █ still gets its table
         click.echo(text, nl=False)
         return
     try:
@@ -40,6 +74,8 @@ def write_output(text: str, path: str | Path | None) -> None:
             _replace(target, text)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    except ValueError as error:  # a name that no file system takes
+        raise OutputError(f"cannot write {path!r}: {error}") from None
 
 
 def _replace(target: Path, text: str) -> None:

@@ -1,14 +1,12 @@
 """`falsim run`: what a step of each architecture costs, and whether FAL would pay."""
 
-import os
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from falsim.cli import EXIT_DOES_NOT_FIT
-from falsim.cli.output import write_output
+from falsim.cli.output import named_file, refuse_input_as_output, table_shape, write_output
 from falsim.scenario import Scenario, load_scenario
 from falsim.scenario.schema import ARCHITECTURES
 from falsim.units import format_quantity
@@ -16,16 +14,13 @@ from falsim.units import format_quantity
 if TYPE_CHECKING:
     from falsim.simulate import Result
 
-FILE_WIDTH = 100
-"""Columns of a table that no terminal shows."""
-
 
 @click.command("run")
 @click.argument("scenario", metavar="SCENARIO")
 @click.option(
     "--format", "style", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="Output."
 )
-@click.option("-o", "--output", metavar="FILE", help="File to write; default: stdout.")
+@click.option("-o", "--output", metavar="FILE", callback=named_file, help="File to write; default: stdout.")
 @click.option(
     "--architecture",
     "architectures",
@@ -52,12 +47,15 @@ def command(
     loaded = load_scenario(scenario, overrides)
     if architectures:
         loaded = loaded.model_copy(update={"architectures": tuple(dict.fromkeys(architectures))})
-    result, text = _priced(loaded, style, to_file=output not in (None, "-"))
+    refuse_input_as_output(scenario, output)
+    to_file = output not in (None, "-")
+    result, text = _priced(loaded, style, to_file=to_file)
     write_output(text, output)
     over = [each for each in result.results if not each.fits]
-    if over:
+    if over and (style != "table" or to_file or not sys.stdout.isatty()):  # else the verdict has just said so
         needs = ", ".join(f"{each.architecture} needs {_gib(float(each.memory.peak))}" for each in over)
         click.echo(f"does not fit in memory: {needs}; one GPU has {_gib(over[0].memory_capacity)}", err=True)
+    if over:
         ctx.exit(EXIT_DOES_NOT_FIT)
 
 
@@ -81,9 +79,7 @@ def _priced(scenario: Scenario, style: str, *, to_file: bool) -> "tuple[Result, 
         return result, csv_text(result)
     from falsim.report.as_table import table_text
 
-    terminal = not to_file and sys.stdout.isatty()
-    color = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    width = FILE_WIDTH if to_file else shutil.get_terminal_size((FILE_WIDTH, 24)).columns
+    width, color = table_shape(to_file=to_file)
     return result, table_text(result, sentence, width, color=color)
 
 

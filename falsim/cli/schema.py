@@ -4,12 +4,12 @@ import json
 
 import click
 
-from falsim.cli.output import write_output
+from falsim.cli.output import named_file, write_output
 from falsim.scenario import json_schema
 
 
 @click.command("schema")
-@click.option("-o", "--output", help="File to write; default: stdout.")
+@click.option("-o", "--output", metavar="FILE", callback=named_file, help="File to write; default: stdout.")
 def command(output: str | None) -> None:
     """Print the JSON Schema of scenario files, for completion in editors.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,8 @@ class Device:
 
     peak: Number
     """FLOP/s of dense matrix products in the training precision."""
+    attention_peak: Number
+    """FLOP/s of attention's products: fp8 training keeps them in bf16."""
     matmul_efficiency: Number
     memory_bandwidth: Number
     """bytes/s that streaming kernels reach."""
@@ -62,10 +64,11 @@ def attention_seconds(work: Attention, device: Device, constants: Calibration) -
     if work.flash:
         flops = work.flops * (0.5 if device.causal else 1.0)
         saturation = work.sequence_kv / (work.sequence_kv + constants.flash_half_sequence)
-        compute = flops / (device.peak * device.flash_efficiency * saturation)
+        compute = flops / (device.attention_peak * device.flash_efficiency * saturation)
         return np.maximum(compute, attention_traffic(work, device)) + device.kernel_launch
     passes = constants.unfused_backward_passes if work.backward else constants.unfused_forward_passes
     batch = work.batch * work.heads
+    device = replace(device, peak=device.attention_peak)
     scores = Gemm(work.sequence_q, work.sequence_kv, work.head_dim, batch)
     values = Gemm(work.sequence_q, work.head_dim, work.sequence_kv, batch)
     products = gemm_seconds(scores, device, constants) + gemm_seconds(values, device, constants)

@@ -84,6 +84,7 @@ def prices_of(scenario: Scenario) -> Prices:
     gpu, training = scenario.cluster.gpu, scenario.training
     device = Device(
         peak=gpu.peak_flops[training.precision],
+        attention_peak=gpu.peak_flops["bf16" if training.precision == "fp8" else training.precision],
         matmul_efficiency=gpu.matmul_efficiency,
         memory_bandwidth=gpu.memory_bandwidth * gpu.memory_efficiency,
         sm_count=float(gpu.sm_count),

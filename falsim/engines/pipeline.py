@@ -40,28 +40,31 @@ def run_pipeline(
     if ranks == 1 and virtual == 1:
         end = micro_batches * (forward[0] + backward[0])
         return PipelineTimes((end,), ((end - backward[0],),))
-    lag = ROUNDS * ranks
-    longest = max(PLACED // (2 * ranks * virtual), 3 * lag)
+    lag = next((r for r in ROUNDS if 6 * r * ranks * ranks * virtual <= PLACED_TO_SETTLE), ROUNDS[-1]) * ranks
+    longest = max(PLACED // (2 * ranks * virtual), 3 * lag + 4 * ranks)
     if micro_batches > longest:
         rounds = -(-(micro_batches - longest) // lag)
         counts = [micro_batches - (rounds + back) * lag for back in (0, 1, 2)]
-        if counts[-1] > 2 * ranks:
-            few = [_place(schedule, ranks, virtual, count, forward, backward, messages) for count in counts]
-            last, before, earlier = ([*times.end, *_flat(times.last_backward)] for times in few)
-            steady = zip(last, before, earlier, strict=True)
-            if all(np.allclose(a - b, b - c, rtol=1e-12, atol=0.0) for a, b, c in steady):
-                values = [a + (a - b) * rounds for a, b in zip(last, before, strict=True)]
-                starts = values[ranks:]
-                return PipelineTimes(
-                    tuple(values[:ranks]), tuple(tuple(starts[r * virtual : (r + 1) * virtual]) for r in range(ranks))
-                )
+        few = [_place(schedule, ranks, virtual, count, forward, backward, messages) for count in counts]
+        last, before, earlier = ([*times.end, *_flat(times.last_backward)] for times in few)
+        steady = zip(last, before, earlier, strict=True)
+        if all(np.all(np.abs((a - b) - (b - c)) <= ROUNDING * a) for a, b, c in steady):
+            values = [a + (a - b) * rounds for a, b in zip(last, before, strict=True)]
+            starts = values[ranks:]
+            return PipelineTimes(
+                tuple(values[:ranks]), tuple(tuple(starts[r * virtual : (r + 1) * virtual]) for r in range(ranks))
+            )
     return _place(schedule, ranks, virtual, micro_batches, forward, backward, messages)
 
 
 PLACED = 20_000
 """Passes placed one by one before a step counts as very long."""
-ROUNDS = 24
-"""Rounds of `ranks` micro-batches in one checked period: divisible by the short periods schedules settle into."""
+ROUNDS = (24, 12, 6)
+"""Rounds of `ranks` micro-batches in one checked period, the longest that is not too many passes: divisible by the
+short periods schedules settle into."""
+PLACED_TO_SETTLE = 400_000
+ROUNDING = 1e-12
+"""Relative to the end of the step: what adding up some ten thousand passes may be off by."""
 
 
 def _flat(rows: Sequence[Sequence[Number]]) -> list[Number]:

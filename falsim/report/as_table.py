@@ -14,7 +14,7 @@ from falsim.report.bars import bars
 from falsim.report.breakdown import breakdown
 from falsim.report.measured import Comparison, comparisons
 from falsim.report.remarks import remarks
-from falsim.report.wording import Scale, compact, parameters, speedup
+from falsim.report.wording import Scale, compact, gib, parameters, speedup
 from falsim.scenario import Scenario
 from falsim.simulate import ArchitectureResult, Result
 from falsim.units import format_quantity
@@ -103,12 +103,12 @@ def _split(scenario: Scenario) -> str:
     split = scenario.parallelism
     degrees = {"TP": split.tensor, "CP": split.context, "PP": split.pipeline, "DP": split.data, "EP": split.expert}
     words = [" × ".join(f"{name}{degree}" for name, degree in degrees.items() if degree > 1) or "one GPU"]
-    if split.sequence:
+    if split.sequence and split.tensor > 1:
         words.append("sequence parallel")
     if split.pipeline > 1:
         chunks = f" × {split.virtual_pipeline}" if split.virtual_pipeline > 1 else ""
         words.append(f"{split.pipeline_schedule}{chunks}")
-    if split.zero:
+    if split.zero and split.data * split.context > 1:
         words.append(f"ZeRO-{split.zero}")
     return ", ".join(words)
 
@@ -133,7 +133,7 @@ def _constants(result: Result) -> str:
 def _table(result: Result, scale: Scale, *, roomy: bool) -> Table:
     """One row per architecture; headers take two lines so that everything fits into 80 columns."""
     piped = result.scenario.parallelism.pipeline > 1
-    capacity = f"{result.results[0].memory_capacity / 2**30:.1f}"
+    capacity = gib(result.results[0].memory_capacity)
     table = Table(box=None, padding=(0, 2 if roomy else 1, 0, 0), pad_edge=False, header_style="bold")
     headers = [
         "archi-\ntecture",
@@ -166,7 +166,7 @@ def _cells(each: ArchitectureResult, scale: Scale, *, piped: bool) -> list[str]:
         scale.number(exposed),
         f"{exposed / each.step_time_s:.1%}",
         *([f"{bubble / each.step_time_s:.1%}"] if piped else []),
-        f"{float(each.memory.peak) / 2**30:.1f}",
+        gib(float(each.memory.peak)),
         "yes" if each.fits else "NO",
         speedup(each.speedup_over_gpt, each.speedup_interval),
     ]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from falsim.architectures import ARCHITECTURES
+from falsim.report.wording import speedup
 from falsim.simulate import ArchitectureResult, Result
-from falsim.studies.break_even import BreakEven
+from falsim.studies.break_even import PAYS, BreakEven
 from falsim.units import format_quantity
 
 BASELINE = "gpt"
 BOUND = "no_sync"
-TITLES = {"gpt": "GPT", "fal": "FAL", "fal_plus": "FAL+", "no_sync": "the no-sync bound"}
-"""Architectures that are written otherwise than named in a scenario."""
 SAME = 0.0005
 """Step times closer than this share are called equal: the printed digits could not tell them apart."""
 
@@ -50,13 +50,16 @@ def _memory(result: Result) -> str:
     if not over:
         return ""
     if len(over) == len(result.results) > 1:
-        least, most = (pick(float(each.memory.peak) for each in over) for pick in (min, max))
-        needs = f"they need {_gib(least)}" if _gib(least) == _gib(most) else f"they need {_gib(least)} to {_gib(most)}"
-        return f"nothing fits in memory ({needs} and a GPU has {_gib(over[0].memory_capacity)})"
-    needs = _listed([f"{_title(each.architecture)} needs {_gib(float(each.memory.peak))}" for each in over])
+        return f"nothing fits in memory ({_needs(over)}, a GPU has {_gib(over[0].memory_capacity)})"
     verb = "does" if len(over) == 1 else "do"
     names = _listed([_title(each.architecture) for each in over])
-    return f"{names} {verb} not fit in memory ({needs}, a GPU has {_gib(over[0].memory_capacity)})"
+    return f"{names} {verb} not fit in memory ({_needs(over)}, a GPU has {_gib(over[0].memory_capacity)})"
+
+
+def _needs(over: Sequence[ArchitectureResult]) -> str:
+    """How much memory these architectures need, from the least to the most."""
+    least, most = (_gib(pick(float(each.memory.peak) for each in over)) for pick in (min, max))
+    return f"{'it needs' if len(over) == 1 else 'they need'} {least if least == most else f'{least} to {most}'}"
 
 
 def _gain(result: Result, about: ArchitectureResult) -> str:
@@ -128,11 +131,13 @@ def _nothing_to_compare(result: Result) -> str:
     if bound is None:
         return "only GPT was asked for, so there is nothing to compare"
     share = 1.0 - 1.0 / bound.speedup_over_gpt
-    return f"exposed tensor-parallel collectives are {share:.1%} of GPT's step, the most that dropping them could save"
+    alone = "by datasheet values alone, " if result.calibration_kind == "datasheet" else ""
+    most = f"{share:.1%} of GPT's step, the most that dropping them could save"
+    return f"{alone}exposed tensor-parallel collectives are {most}"
 
 
 def _title(architecture: str) -> str:
-    return TITLES.get(architecture, architecture)
+    return ARCHITECTURES[architecture].title
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -140,8 +145,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _times(ratio: float) -> str:
-    """A speed-up; with a digit more where two would hide it."""
-    return f"{ratio:.3f}×" if abs(ratio - 1.0) < 0.01 else f"{ratio:.2f}×"
+    """A speed-up; with a digit more where two would hide on which side of 1 or of the threshold it is."""
+    near = min(abs(ratio - 1.0), abs(ratio - 1.0 - PAYS)) < 0.01
+    return f"{ratio:.3f}×" if near else speedup(ratio, None)
 
 
 def _gib(size: float) -> str:

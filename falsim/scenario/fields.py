@@ -12,9 +12,11 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from falsim.scenario.wording import shown, suggestion
-from falsim.units import EXAMPLES, NUMBER_PATTERN, UNIT_PATTERNS, Dimension, UnitError, parse_quantity
+from falsim.units import EXAMPLES, LIMITS, NUMBER_PATTERN, UNIT_PATTERNS, Dimension, UnitError, parse_quantity
 
 MAX_COUNT = 10**9
+LEAST = 1e-6
+"""The smallest fraction, flow or price: what is nearer to zero is a slip, and would make times infinite."""
 
 
 def wrong(message: str) -> PydanticCustomError:
@@ -28,10 +30,13 @@ def _integer(low: int, high: int) -> Callable[[Any], int]:
 
     def validate(value: Any) -> int:
         _refuse_quoted(value)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise wrong(f"{shown(value)} is not {wanted}")
         if value > MAX_COUNT:
-            raise wrong(f"{shown(value)} is too large (at most {MAX_COUNT:,})")
+            number = "the number" if math.isinf(value) else shown(value)  # it may have been written with 5,000 digits
+            raise wrong(f"{number} is too large (at most {MAX_COUNT:,})")
+        if value != value // 1:
+            raise wrong(f"{shown(value)} is not {wanted}")
         if not low <= value <= high:
             raise wrong(f"{shown(value)} is not {wanted}")
         return int(value)
@@ -40,18 +45,25 @@ def _integer(low: int, high: int) -> Callable[[Any], int]:
 
 
 def _real(high: float) -> Callable[[Any], float]:
-    """Accepts finite numbers above zero up to `high`; refuses text and booleans."""
-    wanted = "a number above 0" if math.isinf(high) else f"a number above 0 and at most {high:g}"
+    """Accepts numbers above zero, from LEAST up to `high`; refuses text and booleans."""
+    wanted = f"a number above 0 and at most {_plain(high)}"
 
     def validate(value: Any) -> float:
         _refuse_quoted(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise wrong(f"{shown(value)} is not {wanted}")
-        if not 0 < value <= high or value > 1e300:
+        if not 0 < value <= high:
             raise wrong(f"{shown(value)} is not {wanted}")
+        if value < LEAST:
+            raise wrong(f"{shown(value)} is too small (at least {LEAST:f})")
         return float(value)
 
     return validate
+
+
+def _plain(number: float) -> str:
+    """A bound as people write it: 1,000,000 rather than 1e+06."""
+    return f"{number:,.0f}"
 
 
 def _refuse_quoted(value: Any) -> None:
@@ -85,9 +97,11 @@ def _text(value: Any) -> str:
     return value.strip()
 
 
-def _quantity(dimension: Dimension, zero_is_right: bool = False) -> Callable[[Any], float]:
-    """Accepts text with a unit of the dimension; refuses a bare number, because its unit can only be guessed."""
+def _quantity(dimension: Dimension, least: str | None = None) -> Callable[[Any], float]:
+    """Accepts text with a unit of the dimension, from `least` on; a bare number's unit could only be guessed."""
     example = f"for example '{EXAMPLES[dimension]}'"
+    limits = (least or LIMITS[dimension][0], LIMITS[dimension][1])
+    low, high = (parse_quantity(limit, dimension) for limit in limits)
 
     def validate(value: Any) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -98,8 +112,8 @@ def _quantity(dimension: Dimension, zero_is_right: bool = False) -> Callable[[An
             number = parse_quantity(value, dimension)
         except UnitError as error:
             raise wrong(str(error)) from None
-        if number < 0 or (number == 0 and not zero_is_right):
-            raise wrong(f"{shown(value)} is not {'at least' if zero_is_right else 'above'} zero ({example})")
+        if not low <= number <= high:
+            raise wrong(f"{shown(value)} is out of range (from {limits[0]} to {limits[1]}, {example})")
         return number
 
     return validate
@@ -133,16 +147,19 @@ def _integer_field(low: int, high: int) -> tuple[BeforeValidator, WithJsonSchema
     return BeforeValidator(_integer(low, high)), WithJsonSchema(schema)
 
 
+def _real_field(high: float) -> tuple[BeforeValidator, WithJsonSchema]:
+    return BeforeValidator(_real(high)), WithJsonSchema({"type": "number", "minimum": LEAST, "maximum": high})
+
+
 Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
 Count: TypeAlias = Annotated[int, *_integer_field(1, MAX_COUNT)]
 Whole: TypeAlias = Annotated[int, *_integer_field(0, MAX_COUNT)]
 ZeroStage: TypeAlias = Annotated[int, *_integer_field(0, 3)]
-Positive: TypeAlias = Annotated[
-    float, BeforeValidator(_real(math.inf)), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
-]
-Fraction: TypeAlias = Annotated[
-    float, BeforeValidator(_real(1.0)), WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1})
-]
+Fraction: TypeAlias = Annotated[float, *_real_field(1.0)]
+SwitchFactor: TypeAlias = Annotated[float, *_real_field(10.0)]
+Flows: TypeAlias = Annotated[float, *_real_field(1e6)]
+Price: TypeAlias = Annotated[float, *_real_field(1e6)]
+Rate: TypeAlias = Annotated[float, *_real_field(1e12)]
 Switch: TypeAlias = Annotated[
     bool,
     BeforeValidator(_switch),
@@ -152,5 +169,5 @@ Memory: TypeAlias = Annotated[float, BeforeValidator(_quantity("bytes")), _quant
 Bandwidth: TypeAlias = Annotated[float, BeforeValidator(_quantity("bandwidth")), _quantity_schema("bandwidth")]
 Speed: TypeAlias = Annotated[float, BeforeValidator(_quantity("flops")), _quantity_schema("flops")]
 Power: TypeAlias = Annotated[float, BeforeValidator(_quantity("power")), _quantity_schema("power")]
-Duration: TypeAlias = Annotated[float, BeforeValidator(_quantity("time")), _quantity_schema("time")]
-Latency: TypeAlias = Annotated[float, BeforeValidator(_quantity("time", zero_is_right=True)), _quantity_schema("time")]
+Duration: TypeAlias = Annotated[float, BeforeValidator(_quantity("time", least="1 ns")), _quantity_schema("time")]
+Latency: TypeAlias = Annotated[float, BeforeValidator(_quantity("time")), _quantity_schema("time")]

@@ -7,12 +7,15 @@ import difflib
 
 from falsim.catalog.entries import Model
 from falsim.scenario.hugging_face_families import FAMILIES, ConfigReader, Fields, UnsupportedModel
+from falsim.scenario.wording import printable
 
 __all__ = ["UnsupportedModel", "from_hugging_face"]
 
 
-def from_hugging_face(config: dict[str, object]) -> tuple[Model, tuple[str, ...]]:
+def from_hugging_face(config: dict[str, object], called: str = "") -> tuple[Model, tuple[str, ...]]:
     """Read a parsed `config.json`; the second value says what was assumed about the model.
+
+    `called` names the model where the config does not (`_name_or_path`); without either it is called by its family.
 
     Raises:
         UnsupportedModel: the family or a switch of it is not modelled, a key is missing, or a value has the wrong type.
@@ -28,10 +31,17 @@ def from_hugging_face(config: dict[str, object]) -> tuple[Model, tuple[str, ...]
         raise UnsupportedModel(f"model_type: {model_type!r} is not modelled ({hint})")
     fields = FAMILIES[model_type](reader)
     _check_heads(fields)
-    name = str(config.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1] or model_type
+    name = printable(_own_name(config) or called or model_type)
     sources = {"*": f"config.json of a Hugging Face model, model_type {model_type}"}
     model = Model.model_validate({"name": name, "title": name, "sources": sources, **fields})
     return model, _notes(model, reader, model_type)
+
+
+def _own_name(config: dict[str, object]) -> str:
+    """The last part of the path or hub name the config was saved under; empty where it has none."""
+    written = config.get("_name_or_path")
+    last = written.rstrip("/").rsplit("/", 1)[-1].strip() if isinstance(written, str) else ""
+    return last if any(character.isalnum() for character in last) else ""
 
 
 def _check_heads(fields: Fields) -> None:

@@ -1,5 +1,6 @@
 """From a scenario file and its `--set` overrides to a resolved `Scenario`, or to everything that is wrong with them."""
 
+import errno
 import sys
 from collections.abc import Sequence
 from pathlib import Path as FilePath
@@ -11,6 +12,7 @@ from falsim.scenario.report import Report
 from falsim.scenario.rules import Draft, check_rules
 from falsim.scenario.schema import Cluster, Measured, Parallelism, ParallelismFields, Scenario
 from falsim.scenario.validation import validate
+from falsim.scenario.wording import printable
 from falsim.scenario.written import ClusterFields, ScenarioFile
 from falsim.yaml_source import MAX_BYTES, Data, Problem, SourceError, compose_yaml
 
@@ -60,7 +62,7 @@ def _resolve(file: ScenarioFile, folder: FilePath, report: Report) -> Scenario:
     assert resolved is not None
     assert gpu is not None
     return Scenario(
-        name=" ".join(file.name.split()) if file.name is not None else FilePath(report.document.name).stem,
+        name=" ".join(file.name.split()) if file.name is not None else printable(FilePath(report.document.name).stem),
         description=file.description,
         workload=file.workload,
         model=resolved.model,
@@ -77,7 +79,7 @@ def _resolve(file: ScenarioFile, folder: FilePath, report: Report) -> Scenario:
         implementation=file.implementation,
         calibration=None if file.calibration == "none" else file.calibration,
         measured=Measured.model_validate(dict(file.measured)) if file.measured is not None else None,
-        notes=resolved.notes,
+        notes=resolved.notes + _without_effect(parallelism),
     )
 
 
@@ -89,23 +91,38 @@ def _with_data(fields: ParallelismFields, cluster: ClusterFields) -> Parallelism
     return Parallelism.model_construct(**{**dict(fields), "data": data})
 
 
+def _without_effect(split: Parallelism) -> tuple[str, ...]:
+    """Switches that are on and have nothing to act on."""
+    notes = []
+    if split.sequence and split.tensor == 1:
+        notes.append("sequence parallelism needs tensor > 1; ignored")
+    if split.zero and split.data * split.context == 1:
+        notes.append(f"zero {split.zero} needs several replicas (data > 1); ignored")
+    return tuple(notes)
+
+
 def _read(source: str | FilePath, name: str | None) -> tuple[str, str, FilePath]:
     """The text, what problems call it, and the folder that relative paths in it start from."""
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         return source, name or "<text>", FilePath()
+    if source == "":
+        message = "an empty file name (name a scenario file, or - for standard input)"
+        raise SourceError([Problem(name or "''", None, None, "", message)])
     if source == "-":
         called, folder = name or "<stdin>", FilePath()
     else:
         called, folder = name or str(source), FilePath(source).parent
     try:
         if source == "-":
+            if sys.stdin is None:
+                raise OSError(errno.EBADF, "standard input is closed")
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
             with open(source, "rb") as file:
                 raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise SourceError([Problem(called, None, None, "", f"cannot be read: {reason}")]) from None
+        raise SourceError([Problem(called, None, None, "", f"cannot read it: {reason}")]) from None
     try:
         return raw[: MAX_BYTES + 1].decode("utf-8-sig"), called, folder
     except UnicodeDecodeError as error:

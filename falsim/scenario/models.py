@@ -36,7 +36,8 @@ def resolve_model(fields: ModelFields, sequence_length: int, folder: FilePath, r
     """
     values = {name: value for name, value in given(fields).items() if name != "from_config"}
     if fields.preset is not None and fields.from_config is not None:
-        report.add("stands beside model.preset (keep one of the two)", (*MODEL, "from_config"), (*MODEL, "preset"))
+        message = f"preset {fields.preset} and from_config {fields.from_config} are both given (keep one of the two)"
+        report.add(message, (*MODEL, "from_config"), (*MODEL, "preset"))
         return None
     if fields.preset is not None:
         preset = look_up(catalog.model, fields.preset, (*MODEL, "preset"), report)
@@ -89,14 +90,23 @@ def _from_config(path: FilePath, report: Report) -> ResolvedModel | None:
     except OSError as error:
         report.add(f"cannot read {path}: {error.strerror} (give the path of a Hugging Face config.json)", where)
         return None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        report.add(f"{path} is JSON nested too deeply (give the path of a Hugging Face config.json)", where)
+        return None
+    except json.JSONDecodeError as error:
         report.add(f"{path} is not JSON: {error}", where)
+        return None
+    except UnicodeDecodeError:
+        report.add(f"{path} is not UTF-8 text (give the path of a Hugging Face config.json)", where)
+        return None
+    except ValueError:
+        report.add(f"{path} holds a number of too many digits", where)
         return None
     if not isinstance(config, dict):
         report.add(f"{path} holds no JSON object (give the path of a Hugging Face config.json)", where)
         return None
     try:
-        model, notes = from_hugging_face(config)
+        model, notes = from_hugging_face(config, _name_of(path))
     except (UnsupportedModel, ValidationError) as error:
         report.add(f"{path}: {error}", where)
         return None
@@ -105,6 +115,11 @@ def _from_config(path: FilePath, report: Report) -> ResolvedModel | None:
             report.add(f"{path}: {name} is too large (at most {MAX_COUNT:,})", where)
             return None
     return ResolvedModel(model, notes)
+
+
+def _name_of(path: FilePath) -> str:
+    """What a config is called that does not name its model: its file's name, or its folder's for a config.json."""
+    return path.stem if path.stem.lower() != "config" else path.resolve().parent.name
 
 
 def _block_note(model: Model) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class Override:
     @property
     def source(self) -> str:
         """What problems call it in place of a file."""
-        return f"--set {self.text}"
+        return _called(self.text)
 
 
 def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Problem]]:
@@ -30,12 +30,12 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Problem]
         path = tuple(path_text.strip().split("."))
         message = _unknown_path(path) if equals else "expected path=value (for example parallelism.tensor=8)"
         if message is not None:
-            problems.append(Problem(f"--set {text}", None, None, path_text.strip() if equals else "", message))
+            problems.append(Problem(_called(text), None, None, path_text.strip() if equals else "", message))
             continue
         try:
             overrides.append(Override(text, path, load_yaml(value_text, text).data))
         except SourceError as error:
-            problems += [Problem(f"--set {text}", None, None, path_text.strip(), p.message) for p in error.problems]
+            problems += [Problem(_called(text), None, None, path_text.strip(), p.message) for p in error.problems]
     return overrides, problems
 
 
@@ -62,6 +62,11 @@ def apply_overrides(data: dict[str, Data], overrides: Sequence[Override]) -> lis
             else:
                 section[str(override.path[-1])] = override.value
     return problems
+
+
+def _called(text: str) -> str:
+    """What problems call an override: as it was written, cut when it is long."""
+    return f"--set {text if len(text) <= 200 else text[:197] + '...'}"
 
 
 def _unknown_path(path: Path) -> str | None:

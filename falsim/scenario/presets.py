@@ -20,6 +20,7 @@ INTRA_NODE: Path = ("cluster", "intra_node")
 INTER_NODE: Path = ("cluster", "inter_node")
 
 # What joins the GPUs of a node when a bare link is named instead of a node.
+_ROOT_OF_LINK = {f"pcie{generation}-x16": f"pcie{generation}-shared-root" for generation in (3, 4, 5)}
 _TOPOLOGY_OF_LINK = {
     "nvlink": "nvswitch",
     "infinity_fabric": "nvswitch",
@@ -69,7 +70,10 @@ def resolve_intra_node(fields: IntraNodeFields, report: Report) -> IntraNode | N
     if pairs_preset is not None and (pairs is None or pairs.preset is None):
         pairs = (pairs or LinkFields()).model_copy(update={"preset": pairs_preset})
     values["between_pairs"] = _resolve_pair_link(pairs, report) if pairs is not None else None
-    return _build(IntraNode, base | values, INTRA_NODE, report)
+    links = _build(IntraNode, base | values, INTRA_NODE, report)
+    if links is not None and fields.in_network_reduction is None and not links.switched:
+        return links.model_copy(update={"in_network_reduction": None})  # the preset's switch is not there any more
+    return links
 
 
 def resolve_inter_node(fields: InterNodeFields, gpus_per_node: int, report: Report) -> InterNode | None:
@@ -122,12 +126,16 @@ def on_top_of(preset: Entry, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node_or_link(name: str) -> Node | Link:
-    """A node preset, or the link of that name; the error proposes close names of both."""
+    """A node preset, or the link of that name; the error proposes close names of both.
+
+    PCIe never stands alone: its preset with one root says how many flows the root carries.
+    """
     try:
         return catalog.node(name)
     except catalog.UnknownEntry as no_node:
         try:
-            return catalog.link(name)
+            link = catalog.link(name)
+            return catalog.node(_ROOT_OF_LINK[link.name]) if link.name in _ROOT_OF_LINK else link
         except catalog.UnknownEntry as no_link:
             close = (*no_node.suggestions[:2], *no_link.suggestions[:2])
             raise catalog.UnknownEntry("node or link", name, close) from None

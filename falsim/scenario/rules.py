@@ -13,6 +13,11 @@ from falsim.scenario.schema import IntraNode, Parallelism, Training
 from falsim.scenario.written import ClusterFields, MeasuredFields
 from falsim.yaml_source import Path
 
+MAX_GPUS = 10_000_000
+MAX_LAYERS = 100_000
+MAX_MICRO_BATCHES = 1_000_000
+MAX_LAYER_CHUNKS = 256
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -29,6 +34,7 @@ class Draft:
 
 def check_rules(draft: Draft, report: Report) -> None:
     """Report every rule the scenario breaks."""
+    _check_sizes(draft, report)
     _check_cluster(draft, report)
     _check_pipeline_schedule(draft, report)
     _check_batch(draft, report)
@@ -47,6 +53,28 @@ def check_rules(draft: Draft, report: Report) -> None:
         draft.measured.step_time or draft.measured.tokens_per_s_per_gpu or draft.measured.mfu
     ):
         report.add("measured holds no value (give step_time, tokens_per_s_per_gpu or mfu)", ("measured",))
+
+
+def _check_sizes(draft: Draft, report: Report) -> None:
+    """Products of fields that each may be large, but not all at once."""
+    cluster, split, training = draft.cluster, draft.parallelism, draft.training
+    gpus = cluster.gpus_per_node * cluster.nodes
+    if gpus > MAX_GPUS:
+        message = f"nodes {cluster.nodes} × gpus_per_node {cluster.gpus_per_node} = {gpus} GPUs (at most {MAX_GPUS:,})"
+        paths = [("cluster", name) for name in ("nodes", "gpus_per_node")]
+        report.add(message, *sorted(paths, key=lambda path: -getattr(cluster, path[1])))
+    if split.layer_chunks > MAX_LAYER_CHUNKS:
+        product = f"pipeline {split.pipeline} × virtual_pipeline {split.virtual_pipeline} = {split.layer_chunks}"
+        message = f"{product} is more than {MAX_LAYER_CHUNKS:,} (at most that many)"
+        report.add(message, *_above_one_first(split, "pipeline", "virtual_pipeline"))
+    micro_batches = training.global_batch_size // (split.data * training.micro_batch_size)
+    if micro_batches > MAX_MICRO_BATCHES:
+        message = (
+            f"global_batch_size {training.global_batch_size} / (data {split.data} × micro_batch_size "
+            f"{training.micro_batch_size}) = {micro_batches} micro-batches per step (at most {MAX_MICRO_BATCHES:,})"
+        )
+        others = (_training("micro_batch_size"), _parallelism("data"))
+        report.add(message, _training("global_batch_size"), *others)
 
 
 def _check_cluster(draft: Draft, report: Report) -> None:
@@ -76,9 +104,17 @@ def _check_cluster(draft: Draft, report: Report) -> None:
     if links is not None and links.topology == "pairs" and links.between_pairs is None:
         message = "topology pairs needs the link between pairs (for example between_pairs: pcie4)"
         report.add(message, ("cluster", "intra_node", "between_pairs"), ("cluster", "intra_node", "topology"))
+    if links is not None and links.in_network_reduction is not None and not links.switched:
+        message = (
+            f"only an NVSwitch reduces: in_network_reduction needs kind nvlink and topology nvswitch, not {links.kind} "
+            f"and {links.topology} (leave it out)"
+        )
+        report.add(message, *(("cluster", "intra_node", name) for name in ("in_network_reduction", "kind", "topology")))
 
 
 def _check_model(model: Model, report: Report) -> None:
+    if model.num_layers > MAX_LAYERS:
+        report.add(f"{model.num_layers} layers (at most {MAX_LAYERS:,})", _model("num_layers"))
     heads, groups = model.num_attention_heads, model.num_key_value_heads
     if heads % groups:
         right = _nearest_divisors(groups, heads)

@@ -159,6 +159,11 @@ class IntraNode(Section):
     cross_socket_flows: float | None
     between_pairs: PairLink | None
 
+    @property
+    def switched(self) -> bool:
+        """Whether the GPUs share an NVSwitch, which alone can reduce on the way (NVLS)."""
+        return self.kind == "nvlink" and self.topology == "nvswitch"
+
 
 class InterNode(Section):
     """How nodes are joined: `bandwidth` is that of one NIC per direction in bytes/s, `latency` in seconds."""

@@ -18,6 +18,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def printable(text: str) -> str:
+    """A name from outside (a file's, a config's) on one line, without characters that cannot be printed."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split()) or "unnamed"
+
+
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to `name`, or None when none is close."""
     by_folded = {_folded(candidate): candidate for candidate in known}

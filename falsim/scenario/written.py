@@ -14,13 +14,16 @@ from falsim.scenario.fields import (
     Bandwidth,
     Count,
     Duration,
+    Flows,
     Fraction,
     Latency,
     Memory,
-    Positive,
     Power,
+    Price,
+    Rate,
     Speed,
     Switch,
+    SwitchFactor,
     Text,
     Whole,
     choice,
@@ -112,7 +115,7 @@ class GpuFields(Preset):
     kernel_launch: Latency | None = _optional("time a kernel costs on the device beyond its work")
     host_launch: Latency | None = _optional("host time to issue one kernel")
     thermal_design_power: Power | None = None
-    price_per_hour: Positive | None = _optional("US dollars an hour")
+    price_per_hour: Price | None = _optional("US dollars an hour")
 
 
 class LinkFields(Preset):
@@ -120,7 +123,7 @@ class LinkFields(Preset):
 
     kind: Annotated[LinkKind, choice(LinkKind)] | None = None
     bandwidth: Bandwidth | None = _optional("per direction")
-    latency: Latency | None = _optional("time one hop adds beyond the collective library's own step")
+    latency: Latency | None = _optional("time of one step of a collective, instead of the library's own")
     efficiency: Fraction | None = _optional("bus bandwidth of large ring collectives / bandwidth")
 
 
@@ -128,10 +131,12 @@ class IntraNodeFields(LinkFields):
     """How the GPUs of one node are joined: a node or link preset with fields on top, or all the fields."""
 
     topology: Annotated[Topology, choice(Topology)] | None = None
-    in_network_reduction: Positive | None = _optional("bus bandwidth of switch-reduced all-reduce / bandwidth")
-    concurrent_flows: Positive | None = _optional("full-rate flows a PCIe root carries, peer to peer")
-    concurrent_flows_host: Positive | None = _optional("the same, staged through host memory")
-    cross_socket_flows: Positive | None = _optional("full-rate flows between two sockets, each way")
+    in_network_reduction: SwitchFactor | None = _optional(
+        "bus bandwidth of switch-reduced all-reduce / bandwidth; NVSwitch only"
+    )
+    concurrent_flows: Flows | None = _optional("full-rate flows a PCIe root carries, peer to peer")
+    concurrent_flows_host: Flows | None = _optional("the same, staged through host memory")
+    cross_socket_flows: Flows | None = _optional("full-rate flows between two sockets, each way")
     between_pairs: LinkFields | None = _optional("topology pairs: the link between bridged pairs")
 
 
@@ -156,7 +161,7 @@ class MeasuredFields(Section):
 
     architecture: Architecture = Field(default="gpt", description="which one was measured")
     step_time: Duration | None = _optional("time of one optimizer step")
-    tokens_per_s_per_gpu: Positive | None = None
+    tokens_per_s_per_gpu: Rate | None = None
     mfu: Fraction | None = _optional("model FLOP/s utilisation as a fraction")
     source: Text = Field(description="where the value comes from")
 
