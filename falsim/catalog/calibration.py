@@ -43,8 +43,10 @@ class Calibration:
     tree_bandwidth: float
     nvls_above: int
     spreads: dict[str, float]
-    """Standard deviations of the logarithm of each constant's factor: `gemm`, `memory`, `launch`, `host`, `flash`, and
-    `bandwidth_` and `latency_` with the kind of link; empty where there is but one member."""
+    """Standard deviations of the logarithm of each constant's factor; empty where there is but one member.
+
+    Names: `compute`, `gemm`, `memory`, `launch`, `host`, `flash`; `bandwidth_` and `latency_` with the kind of link.
+    """
     sources: dict[str, str]
 
 

@@ -7,7 +7,7 @@ what is uncertain for both cancels in their ratio.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import NormalDist
+from random import Random
 
 import numpy as np
 
@@ -16,25 +16,16 @@ from falsim.dataflow import Number
 MEMBERS = 48
 
 
-def draw(spreads: Mapping[str, float], members: int = MEMBERS) -> dict[str, Number]:
+def draw(spreads: Mapping[str, float], members: int = MEMBERS, seed: int = 0) -> dict[str, Number]:
     """Log-normal factors of each constant, an array of `members`; `spreads` are standard deviations of the logarithm.
 
-    Points of an additive recurrence with the generalised golden ratio fill the unit cube evenly without a random
-    generator (M. Roberts, The unreasonable effectiveness of quasirandom sequences, 2018).
+    The normal scores are made uncorrelated, of mean 0 and variance 1 within the sample, so that few members are enough:
+    no constant's factor leans on another's. Raises ValueError for fewer members than that needs.
     """
-    ratio = _golden(len(spreads))
-    index = np.arange(1, members + 1)
-    factors = {}
-    for dimension, (name, spread) in enumerate(spreads.items(), start=1):
-        points = (0.5 + index * ratio**-dimension) % 1.0
-        normal = np.array([NormalDist().inv_cdf(float(point)) for point in points])
-        factors[name] = np.exp(spread * (normal - normal.mean()))
-    return factors
-
-
-def _golden(dimensions: int) -> float:
-    """The positive root of x^(d+1) = x + 1."""
-    root = 2.0
-    for _ in range(64):
-        root = (1.0 + root) ** (1.0 / (dimensions + 1))
-    return root
+    if members <= len(spreads) + 1:
+        raise ValueError(f"{len(spreads)} constants need more than {len(spreads) + 1} members, not {members}")
+    random = Random(seed)
+    scores = np.array([[random.gauss(0.0, 1.0) for _ in spreads] for _ in range(members)])
+    orthogonal, upper = np.linalg.qr(scores - scores.mean(axis=0))
+    scores = orthogonal * np.sign(np.diag(upper)) * np.sqrt(members)
+    return {name: np.exp(spread * scores[:, column]) for column, (name, spread) in enumerate(spreads.items())}

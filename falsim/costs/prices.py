@@ -94,11 +94,12 @@ def prices_of(scenario: Scenario, factors: Mapping[str, Number] = MappingProxyTy
     """
     constants = calibration_of(scenario)
     gpu, training = scenario.cluster.gpu, scenario.training
+    streaming = gpu.memory_efficiency * factors.get("memory", 1.0) * factors.get("compute", 1.0)
     flash = constants.flash_efficiency.get(gpu.compute_capability or "", constants.flash_efficiency_other)
     device = Device(
-        peak=gpu.peak_flops[training.precision],
+        peak=gpu.peak_flops[training.precision] * factors.get("compute", 1.0),
         matmul_efficiency=np.minimum(1.0, gpu.matmul_efficiency * factors.get("gemm", 1.0)),
-        memory_bandwidth=gpu.memory_bandwidth * np.minimum(1.0, gpu.memory_efficiency * factors.get("memory", 1.0)),
+        memory_bandwidth=gpu.memory_bandwidth * np.minimum(1.0, streaming),
         sm_count=float(gpu.sm_count),
         kernel_launch=gpu.kernel_launch * factors.get("launch", 1.0),
         host_launch=gpu.host_launch * factors.get("host", 1.0),

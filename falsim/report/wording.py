@@ -50,4 +50,8 @@ def parameters(count: float) -> str:
 
 def speedup(ratio: float, interval: tuple[float, float] | None) -> str:
     """A speed-up, as an interval where one is known."""
-    return f"{ratio:.2f}×" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}×"
+    point = f"{ratio:.2f}×"
+    if interval is None:
+        return point
+    low, high = (f"{bound:.2f}" for bound in interval)
+    return f"{low}×" if low == high else f"{low}–{high}×"
