@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from falsim.dataflow import Number, Placement
-from falsim.program.around import sharded, stage_parameters
+from falsim.program.around import largest, sharded, stage_parameters
 from falsim.program.pipeline_order import order
 from falsim.program.step import REDUCE_BYTES, Program
 
@@ -52,9 +52,7 @@ def _rank_memory(program: Program, rank: int) -> Memory:
     stages = range(rank, len(program.stages), program.pipeline)
     held = _in_flight(program, rank)
     kept = [sum(program.blocks[s.kind].saved_bytes * s.count for s in program.stages[stage]) for stage in stages]
-    working = max(
-        (program.blocks[s.kind].working_bytes for stage in stages for s in program.stages[stage]), default=0.0
-    )
+    working = largest([program.blocks[s.kind].working_bytes for stage in stages for s in program.stages[stage]])
     parts: dict[str, Number] = {
         "weights": sharded(program, dense, expert, from_stage=3) * dims.element_bytes,
         "gradients": sharded(program, dense, expert, from_stage=2) * REDUCE_BYTES[training.gradient_reduce_dtype],
@@ -64,8 +62,8 @@ def _rank_memory(program: Program, rank: int) -> Memory:
         "communication_buffers": 2.0 * dims.activation_bytes if dims.tensor_parallel else 0.0,
     }
     if zero >= 3:
-        largest = max(sum(program.rank_parameters(s.kind)) for stage in stages for s in program.stages[stage])
-        parts["communication_buffers"] += 2.0 * largest * dims.element_bytes
+        gathered = largest([sum(program.rank_parameters(s.kind)) for stage in stages for s in program.stages[stage]])
+        parts["communication_buffers"] += 2.0 * gathered * dims.element_bytes
     parts["allocator_slack"] = ALLOCATOR_SLACK * sum(parts.values())
     return Memory(parts)
 
