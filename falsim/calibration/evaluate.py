@@ -21,6 +21,8 @@ from falsim.scenario import Scenario
 
 ALLOCATED = ("weights", "gradients", "optimizer", "communication_buffers")
 """The parts of a GPU's memory that stay allocated between steps."""
+SETTLED = 2
+"""Rounds of micro-batches after which a pipeline is taken to have settled."""
 BLOCKS = ("first", "later", "last", "only")
 
 Adjust = Callable[[Scenario, Sequence[int]], Scenario]
@@ -54,19 +56,53 @@ class Memories:
 
 
 def steps(scenarios: Sequence[Scenario], architecture: str = "gpt", adjust: Adjust | None = None) -> Steps:
-    """One training step of every scenario."""
-    found = _empty(4, len(scenarios))
-    for positions, stacked in by_structure(scenarios):
-        whole = adjust(stacked, positions) if adjust is not None else stacked
-        flops = step_flops(whole)
-        values = (
-            run_step(Program(whole, architecture), prices_of(whole)).seconds,
-            flops.model,
-            flops.model_causal,
-            flops.hardware,
-        )
+    """One training step of every scenario.
+
+    A pipeline that runs many micro-batches settles: every further round of as many micro-batches as stages takes as
+    long as the one before. Steps longer than `SETTLED` + 1 rounds are drawn on from the last two of those.
+    """
+    sample = [part for index, scenario in enumerate(scenarios) for part in _sampled(index, scenario)]
+    found = _empty(4, len(sample))
+    for positions, stacked in by_structure([part.scenario for part in sample]):
+        if adjust is not None:
+            stacked = adjust(stacked, [sample[position].index for position in positions])
+        flops = step_flops(stacked)
+        seconds = run_step(Program(stacked, architecture), prices_of(stacked)).seconds
+        values = (seconds, flops.model, flops.model_causal, flops.hardware)
         _fill(found, positions, values)
-    return Steps(*found)
+    combined = _empty(4, len(scenarios))
+    for place, part in enumerate(sample):
+        for column, value in zip(combined, found, strict=True):
+            column[part.index] += part.weight * value[place]
+    return Steps(*combined)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A scenario whose prediction enters that of scenario `index` with a weight."""
+
+    index: int
+    scenario: Scenario
+    weight: float
+
+
+def _sampled(index: int, scenario: Scenario) -> tuple[_Part, ...]:
+    """The scenario itself, or two shorter steps of it from which the rest follows linearly."""
+    stages, count = scenario.parallelism.pipeline, scenario.num_micro_batches
+    short, long = SETTLED * stages, (SETTLED + 1) * stages
+    if stages == 1 or count <= long:
+        return (_Part(index, scenario, 1.0),)
+    beyond = (count - long) / stages
+    return (
+        _Part(index, _with_micro_batches(scenario, long), 1.0 + beyond),
+        _Part(index, _with_micro_batches(scenario, short), -beyond),
+    )
+
+
+def _with_micro_batches(scenario: Scenario, count: int) -> Scenario:
+    size = count * scenario.parallelism.data * scenario.training.micro_batch_size
+    training = scenario.training.model_copy(update={"global_batch_size": size})
+    return scenario.model_copy(update={"training": training})
 
 
 def blocks(scenarios: Sequence[Scenario], architecture: str = "gpt") -> Blocks:
@@ -79,13 +115,26 @@ def blocks(scenarios: Sequence[Scenario], architecture: str = "gpt") -> Blocks:
 
 
 def memories(scenarios: Sequence[Scenario], architecture: str = "gpt") -> Memories:
-    """The memory of every scenario's fullest GPU."""
+    """The memory of every scenario's fullest GPU.
+
+    It depends neither on how GPUs are joined nor, beyond one micro-batch for each stage, on how many follow.
+    """
     found = _empty(2, len(scenarios))
-    for positions, stacked in by_structure(scenarios):
+    for positions, stacked in by_structure([_one_node(scenario) for scenario in scenarios]):
         memory = memory_of(Program(stacked, architecture))
         allocated = sum(memory.parts[part] for part in ALLOCATED)
         _fill(found, positions, (allocated, memory.peak))
     return Memories(*found)
+
+
+def _one_node(scenario: Scenario) -> Scenario:
+    """The same ranks in one node, with no more micro-batches than fill a 1F1B pipeline."""
+    cluster = scenario.cluster.model_copy(update={"gpus_per_node": scenario.world_size, "nodes": 1})
+    scenario = scenario.model_copy(update={"cluster": cluster})
+    parallel = scenario.parallelism
+    if parallel.pipeline_schedule != "1f1b":
+        return scenario
+    return _with_micro_batches(scenario, min(scenario.num_micro_batches, parallel.pipeline))
 
 
 def _block(runs: Sequence[Run], prices: Prices) -> Number:
