@@ -34,9 +34,11 @@ def run_pipeline(
 
     `forward` and `backward` are seconds by virtual stage (chunk·ranks + rank), `messages` those of what a stage gets
     from the one before and later sends back. A very long step is placed in part: it is linear in rounds of
-    micro-batches once it has settled, which is checked over many rounds and only then used. `micro_batches` may be an
-    array only without a pipeline.
+    micro-batches once it has settled, which is checked over many rounds and only then used. Configurations with
+    different numbers of `micro_batches` are placed one number after the other.
     """
+    if np.ndim(micro_batches) and (ranks > 1 or virtual > 1):
+        return _by_count(schedule, ranks, virtual, np.asarray(micro_batches), forward, backward, messages)
     if ranks == 1 and virtual == 1:
         end = micro_batches * (forward[0] + backward[0])
         return PipelineTimes((end,), ((end - backward[0],),))
@@ -56,6 +58,29 @@ def run_pipeline(
                     tuple(values[:ranks]), tuple(tuple(starts[r * virtual : (r + 1) * virtual]) for r in range(ranks))
                 )
     return _place(schedule, ranks, virtual, micro_batches, forward, backward, messages)
+
+
+def _by_count(
+    schedule: str,
+    ranks: int,
+    virtual: int,
+    micro_batches: Number,
+    forward: Sequence[Number],
+    backward: Sequence[Number],
+    messages: Sequence[Number],
+) -> PipelineTimes:
+    """The configurations of every number of micro-batches, put together again."""
+    end = np.zeros((ranks, *micro_batches.shape))
+    start = np.zeros((ranks, virtual, *micro_batches.shape))
+    for count in np.unique(micro_batches):
+        chosen = micro_batches == count
+        own = ([value[chosen] if np.ndim(value) else value for value in all_] for all_ in (forward, backward, messages))
+        times = run_pipeline(schedule, ranks, virtual, int(count), *own)
+        for rank in range(ranks):
+            end[rank][chosen] = times.end[rank]
+            for chunk in range(virtual):
+                start[rank, chunk][chosen] = times.last_backward[rank][chunk]
+    return PipelineTimes(tuple(end), tuple(tuple(row) for row in start))
 
 
 PLACED = 60_000
