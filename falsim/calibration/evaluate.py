@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -21,10 +25,15 @@ from falsim.scenario import Scenario
 
 ALLOCATED = ("weights", "gradients", "optimizer", "communication_buffers")
 """The parts of a GPU's memory that stay allocated between steps."""
-SETTLED = 2
-"""Rounds of micro-batches after which a pipeline is taken to have settled."""
+SETTLED = {"1f1b": 1, "interleaved": 2}
+"""Rounds of micro-batches after which a pipeline is taken to have settled: the first interleaved one is special."""
 BLOCKS = ("first", "later", "last", "only")
 
+WORTH_CORES = 48
+"""Groups from which on other processes are worth starting."""
+
+Group = tuple[list[int], Scenario]
+"""Which scenarios a stacked one holds, and it."""
 Adjust = Callable[[Scenario, Sequence[int]], Scenario]
 """Puts arrays of further numbers into a stacked scenario, given which of the scenarios it holds."""
 
@@ -59,17 +68,13 @@ def steps(scenarios: Sequence[Scenario], architecture: str = "gpt", adjust: Adju
     """One training step of every scenario.
 
     A pipeline that runs many micro-batches settles: every further round of as many micro-batches as stages takes as
-    long as the one before. Steps longer than `SETTLED` + 1 rounds are drawn on from the last two of those.
+    long as the one before. Steps longer than one more round than `SETTLED` are drawn on from the last two of those.
     """
     sample = [part for index, scenario in enumerate(scenarios) for part in _sampled(index, scenario)]
-    found = _empty(4, len(sample))
-    for positions, stacked in by_structure([part.scenario for part in sample]):
-        if adjust is not None:
-            stacked = adjust(stacked, [sample[position].index for position in positions])
-        flops = step_flops(stacked)
-        seconds = run_step(Program(stacked, architecture), prices_of(stacked)).seconds
-        values = (seconds, flops.model, flops.model_causal, flops.hardware)
-        _fill(found, positions, values)
+    groups = list(_grouped([part.scenario for part in sample]))
+    if adjust is not None:
+        groups = [(own, adjust(stacked, [sample[place].index for place in own])) for own, stacked in groups]
+    found = _predicted(partial(_step, architecture), groups, 4, len(sample))
     combined = _empty(4, len(scenarios))
     for place, part in enumerate(sample):
         for column, value in zip(combined, found, strict=True):
@@ -89,7 +94,8 @@ class _Part:
 def _sampled(index: int, scenario: Scenario) -> tuple[_Part, ...]:
     """The scenario itself, or two shorter steps of it from which the rest follows linearly."""
     stages, count = scenario.parallelism.pipeline, scenario.num_micro_batches
-    short, long = SETTLED * stages, (SETTLED + 1) * stages
+    settled = SETTLED[scenario.parallelism.pipeline_schedule]
+    short, long = settled * stages, (settled + 1) * stages
     if stages == 1 or count <= long:
         return (_Part(index, scenario, 1.0),)
     beyond = (count - long) / stages
@@ -107,11 +113,7 @@ def _with_micro_batches(scenario: Scenario, count: int) -> Scenario:
 
 def blocks(scenarios: Sequence[Scenario], architecture: str = "gpt") -> Blocks:
     """One block of every scenario."""
-    found = _empty(2, len(scenarios))
-    for positions, stacked in by_structure(scenarios):
-        program, prices = Program(stacked, architecture), prices_of(stacked)
-        _fill(found, positions, (_block(program.forward(0), prices), _block(program.backward(0), prices)))
-    return Blocks(*found)
+    return Blocks(*_predicted(partial(_blocks, architecture), list(_grouped(scenarios)), 2, len(scenarios)))
 
 
 def memories(scenarios: Sequence[Scenario], architecture: str = "gpt") -> Memories:
@@ -119,12 +121,24 @@ def memories(scenarios: Sequence[Scenario], architecture: str = "gpt") -> Memori
 
     It depends neither on how GPUs are joined nor, beyond one micro-batch for each stage, on how many follow.
     """
-    found = _empty(2, len(scenarios))
-    for positions, stacked in by_structure([_one_node(scenario) for scenario in scenarios]):
-        memory = memory_of(Program(stacked, architecture))
-        allocated = sum(memory.parts[part] for part in ALLOCATED)
-        _fill(found, positions, (allocated, memory.peak))
-    return Memories(*found)
+    groups = list(_grouped([_one_node(scenario) for scenario in scenarios]))
+    return Memories(*_predicted(partial(_memory, architecture), groups, 2, len(scenarios)))
+
+
+def _step(architecture: str, stacked: Scenario) -> tuple[Number, ...]:
+    flops = step_flops(stacked)
+    seconds = run_step(Program(stacked, architecture), prices_of(stacked)).seconds
+    return seconds, flops.model, flops.model_causal, flops.hardware
+
+
+def _blocks(architecture: str, stacked: Scenario) -> tuple[Number, ...]:
+    program, prices = Program(stacked, architecture), prices_of(stacked)
+    return _block(program.forward(0), prices), _block(program.backward(0), prices)
+
+
+def _memory(architecture: str, stacked: Scenario) -> tuple[Number, ...]:
+    memory = memory_of(Program(stacked, architecture))
+    return sum(memory.parts[part] for part in ALLOCATED), memory.peak
 
 
 def _one_node(scenario: Scenario) -> Scenario:
@@ -137,16 +151,35 @@ def _one_node(scenario: Scenario) -> Scenario:
     return _with_micro_batches(scenario, min(scenario.num_micro_batches, parallel.pipeline))
 
 
+def _grouped(scenarios: Sequence[Scenario]) -> Iterator[Group]:
+    """Groups of one structure; a scenario that is alone stays one of plain numbers, which are faster than arrays."""
+    for positions, stacked in by_structure(scenarios):
+        yield positions, stacked if len(positions) > 1 else scenarios[positions[0]]
+
+
 def _block(runs: Sequence[Run], prices: Prices) -> Number:
     """Seconds of one block among the pieces of a pass."""
     run = next(run for run in runs if run.kind in BLOCKS)
     return run_pass([Run(run.kind, run.graph, 1)], prices).duration
 
 
+def _predicted(
+    predict: Callable[[Scenario], tuple[Number, ...]], groups: Sequence[Group], columns: int, rows: int
+) -> tuple[Floats, ...]:
+    """`columns` numbers for each of `rows` scenarios; many groups are shared out over the cores."""
+    stacked = [scenario for _, scenario in groups]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if len(groups) < WORTH_CORES or cores == 1:
+        values = [predict(scenario) for scenario in stacked]
+    else:
+        with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
+            values = list(pool.map(predict, stacked, chunksize=8))
+    found = _empty(columns, rows)
+    for (positions, _), row in zip(groups, values, strict=True):
+        for column, value in zip(found, row, strict=True):
+            column[positions] = value
+    return found
+
+
 def _empty(columns: int, rows: int) -> tuple[Floats, ...]:
     return tuple(np.zeros(rows) for _ in range(columns))
-
-
-def _fill(columns: Sequence[Floats], positions: Sequence[int], values: Sequence[Number]) -> None:
-    for column, value in zip(columns, values, strict=True):
-        column[list(positions)] = value
