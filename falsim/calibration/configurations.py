@@ -12,6 +12,9 @@ from falsim.calibration.cells import Unpredictable
 from falsim.catalog.entries import Model
 from falsim.scenario.schema import Cluster, Implementation, Parallelism, Scenario, Training
 
+MOST_WIDTH, MOST_LAYERS, MOST_GPUS, MOST_CHUNKS, MOST_SEQUENCES = 20_000_000, 10_000, 200_000, 512, 10_000_000
+"""Beyond any run there is: a row above these is a mistake, and would take for ever or overflow."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -138,6 +141,16 @@ def _implementation(fields: tuple[tuple[str, Any], ...]) -> Implementation:
 
 def _check(shape: Shape, split: Split, cluster: Cluster, training: Mapping[str, Any]) -> None:
     """The rules of `falsim.scenario.rules` that a row of a table may break, as reasons."""
+    largest = (
+        (max(shape.hidden, shape.ffn_hidden, shape.vocab, shape.positions), MOST_WIDTH, "a width or length"),
+        (shape.layers, MOST_LAYERS, "the number of layers"),
+        (split.world_size, MOST_GPUS, "the number of GPUs"),
+        (split.pipeline * split.virtual, MOST_CHUNKS, "the number of pipeline chunks"),
+        (training["global_batch_size"], MOST_SEQUENCES, "the global batch"),
+    )
+    for value, most, what in largest:
+        if value > most:
+            raise Unpredictable(f"{what} is above {most:,}")
     if split.world_size != cluster.gpus_per_node * cluster.nodes:
         raise Unpredictable("the degrees do not multiply to the number of GPUs")
     if training["global_batch_size"] % (split.data * training["micro_batch_size"]):
