@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from falsim import __version__
-from falsim.catalog.calibration import calibration
-from falsim.costs.prices import prices_of
+from falsim.costs.ensemble import draw
+from falsim.costs.prices import calibration_of, prices_of
+from falsim.dataflow import Number
 from falsim.engines.schedule import BUBBLE, PIPELINE_COMMUNICATION, StepTimes, run_step
 from falsim.engines.stream import (
     CONTEXT_COMMUNICATION,
@@ -102,11 +105,18 @@ def simulate(scenario: Scenario) -> Result:
 
     Speed-ups are over `gpt` on the same scenario, computed even where `gpt` is not asked for.
     """
-    prices = prices_of(scenario)
+    constants = calibration_of(scenario)
     programs = {name: Program(scenario, name) for name in dict.fromkeys((*scenario.architectures, "gpt"))}
+    prices = prices_of(scenario)
     steps = {name: run_step(program, prices) for name, program in programs.items()}
-    results = tuple(_result(programs[name], steps[name], steps["gpt"]) for name in scenario.architectures)
-    constants = calibration(scenario.calibration or "datasheet")
+    members: dict[str, Number] = {}
+    if constants.spreads:
+        spread = prices_of(scenario, draw(constants.spreads))
+        members = {name: run_step(program, spread).seconds for name, program in programs.items()}
+    results = tuple(
+        _result(programs[name], steps[name], steps["gpt"], members.get(name), members.get("gpt"))
+        for name in scenario.architectures
+    )
     return Result(
         scenario=scenario,
         scenario_hash=scenario_hash(scenario),
@@ -118,7 +128,16 @@ def simulate(scenario: Scenario) -> Result:
     )
 
 
-def _result(program: Program, step: StepTimes, gpt: StepTimes) -> ArchitectureResult:
+def interval(values: Number) -> Interval:
+    """The central 90% of the members."""
+    low, high = np.quantile(np.asarray(values), (0.05, 0.95))
+    return float(low), float(high)
+
+
+def _result(
+    program: Program, step: StepTimes, gpt: StepTimes, members: Number | None, gpt_members: Number | None
+) -> ArchitectureResult:
+    """`members` are the step's seconds on every member of the ensemble, those of GPT beside them in the same order."""
     scenario = program.scenario
     seconds = float(step.seconds)
     flops = step_flops(scenario)
@@ -128,14 +147,14 @@ def _result(program: Program, step: StepTimes, gpt: StepTimes) -> ArchitectureRe
         architecture=program.architecture.name,
         equation=program.architecture.equation,
         step_time_s=seconds,
-        step_time_interval_s=None,
+        step_time_interval_s=None if members is None else interval(members),
         tokens_per_s=scenario.tokens_per_step / seconds,
         tokens_per_s_per_gpu=scenario.tokens_per_step / seconds / scenario.world_size,
         mfu=flops.model / available,
         mfu_causal=flops.model_causal / available,
         hfu=flops.hardware / available,
         speedup_over_gpt=float(gpt.seconds) / seconds,
-        speedup_interval=None,
+        speedup_interval=None if members is None or gpt_members is None else interval(gpt_members / members),
         breakdown_s={part: float(value) for part, value in step.parts.items()},
         tensor_communication_s=float(step.tensor_communication),
         collectives=collective_counts(program),

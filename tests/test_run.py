@@ -213,7 +213,7 @@ def test_csv_has_one_row_per_architecture_and_the_numbers_of_the_json() -> None:
         assert float(row["breakdown_matmul_s"]) == each["breakdown_s"]["matmul"]
         assert int(row["memory_peak_bytes"]) == each["memory"]["peak"]
         assert row["fits"] == "true"
-        assert row["speedup_low"] == ""
+        assert [float(row["speedup_low"]), float(row["speedup_high"])] == each["speedup_interval"]
 
 
 # Options and exit codes
@@ -331,7 +331,7 @@ def test_the_table_shows_the_bubble_only_with_a_pipeline() -> None:
 
 
 def test_the_heading_says_that_the_constants_are_datasheet_values() -> None:
-    assert "datasheet only: take a step time as ±35%" in run().stdout
+    assert "datasheet only; 90% intervals: step times -" in run().stdout
 
 
 def test_bars_share_one_scale_and_every_part_has_its_own_glyph() -> None:

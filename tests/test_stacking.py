@@ -31,9 +31,9 @@ MIXED: list[dict[str, Any]] = [
     {"parallelism": {"tensor": 2, "data": 4}, "training": {"global_batch_size": 16}, "cluster": TWO_NODES},
     {"parallelism": {"tensor": 2, "sequence": True}},
     {"parallelism": {"tensor": 4, "sequence": True}, "model": WIDE, "training": {"global_batch_size": 4}},
-    {"parallelism": {"pipeline": 2}, "training": {"global_batch_size": 8}},
+    {"parallelism": {"pipeline": 2, "pipeline_schedule": "gpipe"}, "training": {"global_batch_size": 8}},
     {"parallelism": {"pipeline": 2}, "model": WIDE, "training": {"global_batch_size": 8}},
-    {"parallelism": {"pipeline": 2}, "training": {"global_batch_size": 16}},
+    {"parallelism": {"pipeline": 2, "pipeline_schedule": "gpipe"}, "training": {"global_batch_size": 16}},
     {"parallelism": {"tensor": 2, "pipeline": 2}, "model": {"tie_word_embeddings": True}},
     {"parallelism": {"tensor": 4, "pipeline": 2}, "model": {"tie_word_embeddings": True}},
     {"parallelism": {"tensor": 2, "sequence": True, "pipeline": 2}, "training": {"global_batch_size": 4}},
@@ -112,8 +112,8 @@ def test_every_scenario_is_in_one_group(scenarios: list[Scenario]) -> None:
         ({}, {"training": {"recompute": "full"}}),
         ({}, {"cluster": {"gpu": "a100-sxm-80gb"}}),
         (
-            {"parallelism": {"pipeline": 2}, "training": {"global_batch_size": 8}},
-            {"parallelism": {"pipeline": 2}, "training": {"global_batch_size": 16}},
+            {"parallelism": {"pipeline": 2, "pipeline_schedule": "gpipe"}, "training": {"global_batch_size": 8}},
+            {"parallelism": {"pipeline": 2, "pipeline_schedule": "gpipe"}, "training": {"global_batch_size": 16}},
         ),
         (
             {"parallelism": {"tensor": 8}, "cluster": TWO_NODES},

@@ -42,6 +42,11 @@ class Calibration:
     """By (algorithm, link kind): ring or tree over nvlink, pcie or network; nvls over nvlink."""
     tree_bandwidth: float
     nvls_above: int
+    spreads: dict[str, float]
+    """Standard deviations of the logarithm of each constant's factor; empty where there is but one member.
+
+    Names: `compute`, `gemm`, `memory`, `launch`, `host`, `flash`; `bandwidth_` and `latency_` with the kind of link.
+    """
     sources: dict[str, str]
 
 
@@ -85,5 +90,6 @@ def calibration(name: str = "datasheet") -> Calibration:
         },
         tree_bandwidth=float(nccl["tree_bandwidth"]),
         nvls_above=int(nccl["nvls_above"]),
-        sources={key: str(data[key]["source"]) for key in ("gemm", "flash_attention", "unfused_attention", "nccl")},
+        spreads={key: float(value) for key, value in data["spreads"].items() if key != "source"},
+        sources={key: str(part["source"]) for key, part in data.items() if isinstance(part, dict)},
     )

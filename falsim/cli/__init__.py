@@ -33,6 +33,7 @@ _COMMANDS = {
     "check": ("falsim.cli.check", "Say whether scenarios are valid, or everything that is wrong with them."),
     "init": ("falsim.cli.init", "Write a commented scenario to start from."),
     "schema": ("falsim.cli.schema", "Print the JSON Schema of scenario files, for completion in editors."),
+    "validate": ("falsim.cli.validate", "Say how far predictions are from tables of measurements."),
     "catalog": ("falsim.cli.catalog", "List and show the GPUs, links, nodes and models that falsim knows."),
 }
 

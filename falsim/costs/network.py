@@ -7,11 +7,12 @@ reduces, what an all-gather has gathered, what a reduce-scatter takes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from falsim.catalog.calibration import Calibration
+from falsim.catalog.calibration import Calibration, Protocol
 from falsim.dataflow import Collective, CollectiveKind, Group, Number, Transfer
 
 
@@ -29,6 +30,27 @@ class Fabric:
     """Seconds per step that replace NCCL's, where the scenario gives them."""
     switch_bandwidth: Number | None = None
     """busbw of in-switch all-reduce (NVLS), where the fabric has it."""
+    slowness: Number = 1.0
+    """Factor on NCCL's latencies."""
+
+    def scaled(self, factors: Mapping[str, Number]) -> Fabric:
+        """The fabric with its bandwidths and latencies multiplied by factors of its kind of link."""
+        faster = factors.get(f"bandwidth_{self.link}", 1.0)
+        return replace(
+            self,
+            bandwidth=self.bandwidth * faster,
+            pair_bandwidth=self.pair_bandwidth * faster,
+            switch_bandwidth=None if self.switch_bandwidth is None else self.switch_bandwidth * faster,
+            slowness=factors.get(f"latency_{self.link}", 1.0),
+        )
+
+    def base(self, protocol: Protocol) -> Number:
+        """Seconds a protocol takes once."""
+        return protocol.base * self.slowness
+
+    def step(self, protocol: Protocol) -> Number:
+        """Seconds a protocol takes per step, unless the scenario gives them."""
+        return protocol.step * self.slowness if self.latency is None else self.latency
 
 
 @dataclass(frozen=True)
@@ -107,7 +129,7 @@ class Network:
     def _message_seconds(self, fabric: Fabric, size: Number, bandwidth: Number) -> Number:
         """NCCL send and receive: the Simple protocol's base latency, one step, and the bytes."""
         simple = self.constants.protocols["ring", fabric.link][-1]
-        return simple.base + (simple.step if fabric.latency is None else fabric.latency) + size / bandwidth
+        return fabric.base(simple) + fabric.step(simple) + size / bandwidth
 
 
 def minimum(times: list[Number]) -> Number:
@@ -128,8 +150,8 @@ def ring(constants: Calibration, fabric: Fabric, kind: CollectiveKind, size: Num
     rounds = passes(kind)
     return minimum(
         [
-            protocol.base
-            + rounds * (ranks - 1) * (protocol.step if fabric.latency is None else fabric.latency)
+            fabric.base(protocol)
+            + rounds * (ranks - 1) * fabric.step(protocol)
             + rounds * (ranks - 1) / ranks * size / (fabric.bandwidth * protocol.bandwidth)
             for protocol in constants.protocols["ring", fabric.link]
         ]
@@ -140,7 +162,8 @@ def nvls(constants: Calibration, fabric: Fabric, size: Number, ranks: Number) ->
     """In-switch all-reduce (NVLink SHARP): one step, at the bus bandwidth measured for it."""
     assert fabric.switch_bandwidth is not None
     protocol = constants.protocols["nvls", fabric.link][0]
-    return protocol.base + protocol.step + 2.0 * (ranks - 1) / ranks * size / fabric.switch_bandwidth
+    latency = (protocol.base + protocol.step) * fabric.slowness
+    return latency + 2.0 * (ranks - 1) / ranks * size / fabric.switch_bandwidth
 
 
 def flat_ring(network: Network, kind: CollectiveKind, size: Number, group: Group) -> Number:
@@ -156,14 +179,13 @@ def flat_ring(network: Network, kind: CollectiveKind, size: Number, group: Group
     between = rounds * layout.nodes
     times = []
     for outer in network.constants.protocols["ring", inter.link]:
-        latency = between * (outer.step if inter.latency is None else inter.latency)
+        latency = between * inter.step(outer)
         if layout.inside:
             fabric = network.intra[group]
             inner = {p.name: p for p in network.constants.protocols["ring", fabric.link]}[outer.name]
-            inner_step = inner.step if fabric.latency is None else fabric.latency
-            latency = latency + (rounds * (layout.size - 1) - between) * inner_step
+            latency = latency + (rounds * (layout.size - 1) - between) * fabric.step(inner)
         moved = rounds * (layout.size - 1) / layout.size * size / (bandwidth * outer.bandwidth)
-        times.append(outer.base + np.maximum(latency, 0.0) + moved)
+        times.append(inter.base(outer) + np.maximum(latency, 0.0) + moved)
     return minimum(times)
 
 
@@ -175,15 +197,13 @@ def tree(network: Network, size: Number, group: Group) -> Number:
         bandwidth = np.minimum(bandwidth, network.intra[group].bandwidth)
     times = []
     for outer in network.constants.protocols["tree", inter.link]:
-        step = outer.step if inter.latency is None else inter.latency
-        latency = 2.0 * np.ceil(np.log2(layout.nodes)) * step
+        latency = 2.0 * np.ceil(np.log2(layout.nodes)) * inter.step(outer)
         if layout.inside:
             fabric = network.intra[group]
             inner = {p.name: p for p in network.constants.protocols["tree", fabric.link]}[outer.name]
-            inner_step = inner.step if fabric.latency is None else fabric.latency
-            latency = latency + 2.0 * (layout.per_node - 1) * inner_step
+            latency = latency + 2.0 * (layout.per_node - 1) * fabric.step(inner)
         share = network.constants.tree_bandwidth * outer.bandwidth
-        times.append(outer.base + latency + 2.0 * size / (bandwidth * share))
+        times.append(inter.base(outer) + latency + 2.0 * size / (bandwidth * share))
     return minimum(times)
 
 

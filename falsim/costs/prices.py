@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
 
 from falsim.catalog.calibration import Calibration, calibration
-from falsim.catalog.entries import ACTIVATION_BYTES
+from falsim.catalog.entries import ACTIVATION_BYTES, Precision
 from falsim.costs.device import (
     Device,
     attention_seconds,
@@ -78,19 +82,30 @@ class Prices:
         return replace(self, free_tensor_collectives=True)
 
 
-def prices_of(scenario: Scenario) -> Prices:
-    """Prices for a scenario, from its calibration or, without one, from datasheets."""
-    constants = calibration(scenario.calibration or "datasheet")
+def calibration_of(scenario: Scenario) -> Calibration:
+    """The calibration a scenario names or, without one, that of datasheets."""
+    return calibration(scenario.calibration or "datasheet")
+
+
+def prices_of(scenario: Scenario, factors: Mapping[str, Number] = MappingProxyType({})) -> Prices:
+    """Prices for a scenario from its calibration; `factors` multiply constants, by the names of `Calibration.spreads`.
+
+    With arrays of members as factors every price is an array of members.
+    """
+    constants = calibration_of(scenario)
     gpu, training = scenario.cluster.gpu, scenario.training
+    kept: Precision = "bf16" if training.precision == "fp8" else training.precision
+    streaming = gpu.memory_efficiency * factors.get("memory", 1.0) * factors.get("compute", 1.0)
+    flash = constants.flash_efficiency.get(gpu.compute_capability or "", constants.flash_efficiency_other)
     device = Device(
-        peak=gpu.peak_flops[training.precision],
-        attention_peak=gpu.peak_flops["bf16" if training.precision == "fp8" else training.precision],
-        matmul_efficiency=gpu.matmul_efficiency,
-        memory_bandwidth=gpu.memory_bandwidth * gpu.memory_efficiency,
+        peak=gpu.peak_flops[training.precision] * factors.get("compute", 1.0),
+        attention_peak=gpu.peak_flops[kept] * factors.get("compute", 1.0),
+        matmul_efficiency=np.minimum(1.0, gpu.matmul_efficiency * factors.get("gemm", 1.0)),
+        memory_bandwidth=gpu.memory_bandwidth * np.minimum(1.0, streaming),
         sm_count=float(gpu.sm_count),
-        kernel_launch=gpu.kernel_launch,
-        host_launch=gpu.host_launch,
-        flash_efficiency=constants.flash_efficiency.get(gpu.compute_capability or "", constants.flash_efficiency_other),
+        kernel_launch=gpu.kernel_launch * factors.get("launch", 1.0),
+        host_launch=gpu.host_launch * factors.get("host", 1.0),
+        flash_efficiency=np.minimum(1.0, flash * factors.get("flash", 1.0)),
         element_bytes=ACTIVATION_BYTES[training.precision],
     )
-    return Prices(device, network_of(scenario, constants), constants)
+    return Prices(device, network_of(scenario, constants, factors), constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,10 +17,11 @@ NCCL_LINK = {"nvlink": "nvlink", "infinity_fabric": "nvlink", "memory": "nvlink"
 """Which of NCCL's latency tables a kind of link uses; RCCL inherits NCCL's."""
 
 
-def network_of(scenario: Scenario, constants: Calibration) -> Network:
+def network_of(scenario: Scenario, constants: Calibration, factors: Mapping[str, Number]) -> Network:
     """The network of a scenario, with ranks dealt in Megatron-LM's order: tensor, context, data, pipeline.
 
-    Experts are spread over neighbouring replicas of the other weights.
+    Experts are spread over neighbouring replicas of the other weights. `factors` multiply bandwidths and latencies by
+    kind of link.
     """
     cluster = scenario.cluster
     groups = process_groups(scenario)
@@ -31,10 +33,12 @@ def network_of(scenario: Scenario, constants: Calibration) -> Network:
             cluster.intra_node,
             Span(layouts[group].per_node, stride, cluster.gpus_per_node),
             peer_to_peer=cluster.gpu.pcie_peer_to_peer,
-        )
+        ).scaled(factors)
         for group, (_, stride) in groups.items()
     }
-    inter = inter_fabric(cluster.inter_node, cluster.gpus_per_node) if cluster.inter_node is not None else None
+    inter = None
+    if cluster.inter_node is not None:
+        inter = inter_fabric(cluster.inter_node, cluster.gpus_per_node).scaled(factors)
     return Network(intra, inter, layouts, constants)
 
 

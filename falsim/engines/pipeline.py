@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from falsim.dataflow import Number
-from falsim.program.pipeline_order import order
+from falsim.program.pipeline_order import Pass, order
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,11 @@ def run_pipeline(
 
     `forward` and `backward` are seconds by virtual stage (chunk·ranks + rank), `messages` those of what a stage gets
     from the one before and later sends back. A very long step is placed in part: it is linear in rounds of
-    micro-batches once it has settled, which is checked over many rounds and only then used. `micro_batches` may be an
-    array only without a pipeline.
+    micro-batches once it has settled, which is checked over many rounds and only then used. Configurations with
+    different numbers of `micro_batches` are placed one number after the other.
     """
+    if np.ndim(micro_batches) and (ranks > 1 or virtual > 1):
+        return _by_count(schedule, ranks, virtual, np.asarray(micro_batches), forward, backward, messages)
     if ranks == 1 and virtual == 1:
         end = micro_batches * (forward[0] + backward[0])
         return PipelineTimes((end,), ((end - backward[0],),))
@@ -55,6 +58,29 @@ def run_pipeline(
                 tuple(values[:ranks]), tuple(tuple(starts[r * virtual : (r + 1) * virtual]) for r in range(ranks))
             )
     return _place(schedule, ranks, virtual, micro_batches, forward, backward, messages)
+
+
+def _by_count(
+    schedule: str,
+    ranks: int,
+    virtual: int,
+    micro_batches: Number,
+    forward: Sequence[Number],
+    backward: Sequence[Number],
+    messages: Sequence[Number],
+) -> PipelineTimes:
+    """The configurations of every number of micro-batches, put together again."""
+    end = np.zeros((ranks, *micro_batches.shape))
+    start = np.zeros((ranks, virtual, *micro_batches.shape))
+    for count in np.unique(micro_batches):
+        chosen = micro_batches == count
+        own = ([value[chosen] if np.ndim(value) else value for value in all_] for all_ in (forward, backward, messages))
+        times = run_pipeline(schedule, ranks, virtual, int(count), *own)
+        for rank in range(ranks):
+            end[rank][chosen] = times.end[rank]
+            for chunk in range(virtual):
+                start[rank, chunk][chosen] = times.last_backward[rank][chunk]
+    return PipelineTimes(tuple(end), tuple(tuple(row) for row in start))
 
 
 PLACED = 20_000
@@ -80,7 +106,11 @@ def _place(
     backward: Sequence[Number],
     messages: Sequence[Number],
 ) -> PipelineTimes:
-    queues = [order(schedule, ranks, virtual, micro_batches, rank) for rank in range(ranks)]
+    queues = _queues(schedule, ranks, virtual, micro_batches)
+    later: Callable[[Number, Number], Number] = np.maximum
+    if not any(np.ndim(value) for value in (*forward, *backward, *messages)):  # plain floats are many times faster
+        forward, backward, messages = ([float(value) for value in all_] for all_ in (forward, backward, messages))
+        later = max
     last = ranks * virtual - 1
     arrived: dict[tuple[bool, int, int], Number] = {(True, 0, i): 0.0 for i in range(micro_batches)}
     links: dict[tuple[bool, int], Number] = {}
@@ -98,13 +128,13 @@ def _place(
                 given = arrived.pop((ahead, stage, micro_batch), None)
                 if given is None:
                     break
-                start = _later(clock[rank], given)
+                start = later(clock[rank], given)
                 end = clock[rank] = start + (forward if ahead else backward)[stage]
                 if ahead and stage == last:
                     arrived[False, stage, micro_batch] = end
                 elif ahead or stage > 0:  # one message at a time each way between two ranks
                     link = ahead, rank
-                    leaves = _later(end, links.get(link, 0.0))
+                    leaves = later(end, links.get(link, 0.0))
                     links[link] = leaves + messages[stage + 1 if ahead else stage]
                     arrived[ahead, stage + 1 if ahead else stage - 1, micro_batch] = links[link]
                 if not ahead and micro_batch == micro_batches - 1:
@@ -118,8 +148,7 @@ def _place(
     return PipelineTimes(tuple(clock), tuple(tuple(row) for row in last_start))
 
 
-def _later(a: Number, b: Number) -> Number:
-    """The later of two times; plain floats stay plain, which is many times faster than numpy scalars."""
-    if isinstance(a, float) and isinstance(b, float):
-        return a if a >= b else b
-    return np.maximum(a, b)
+@lru_cache(maxsize=32)
+def _queues(schedule: str, ranks: int, virtual: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
+    """The passes of every rank in order; sweeps ask for the same ones again and again."""
+    return tuple(tuple(order(schedule, ranks, virtual, micro_batches, rank)) for rank in range(ranks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,8 @@ from falsim.dataflow import Number, largest, of_largest
 from falsim.engines.pipeline import PipelineTimes, run_pipeline
 from falsim.engines.stream import DATA_COMMUNICATION, PARTS, PassTimes, run_pass
 from falsim.program import Program
-from falsim.program.around import step_work
+from falsim.program.around import StepWork, step_work
+from falsim.program.blocks import BlockKind
 
 BUBBLE = "pipeline_bubble"
 PIPELINE_COMMUNICATION = "pipeline_communication"
@@ -52,7 +54,9 @@ def run_step(program: Program, prices: Prices) -> StepTimes:
         [p.duration for p in backward],
         messages,
     )
-    after = [_after_backward(program, rank, pipeline, backward, prices) for rank in range(ranks)]
+    work = step_work(program)
+    reduction = _reduction_seconds(program, work, prices)
+    after = [_after_backward(program, rank, pipeline, backward, reduction) for rank in range(ranks)]
     end = largest(after)
     mine = [
         _rank_parts(forward[rank::ranks], backward[rank::ranks], count, pipeline.end[rank], after[rank], end)
@@ -62,8 +66,8 @@ def run_step(program: Program, prices: Prices) -> StepTimes:
     once = [sum(p.communication for p in (*forward[r::ranks], *backward[r::ranks])) for r in range(ranks)]
     raw = [count * mine_once + (sum(once) - mine_once) / virtual for mine_once in once]
     seconds = end
-    for part, work in step_work(program).tail:
-        extra = prices.seconds(work)
+    for part, last in work.tail:
+        extra = prices.seconds(last)
         parts[part] = parts[part] + extra
         seconds = seconds + extra
     communication = of_largest(after, [{"raw": value} for value in raw])["raw"]
@@ -100,23 +104,32 @@ def _rank_parts(
     return {**parts, BUBBLE: last - busy + (end - reduced), PIPELINE_COMMUNICATION: 0.0, OPTIMIZER: 0.0}
 
 
+def _reduction_seconds(program: Program, work: StepWork, prices: Prices) -> dict[BlockKind, Number]:
+    """Seconds of reducing one piece's gradients over its replicas, by kind of piece."""
+    kinds: set[BlockKind] = {segment.kind for stage in program.stages for segment in stage} | {"boundary"}
+    return {kind: sum(prices.seconds(reduce) for reduce in work.reduce(kind)) for kind in kinds}
+
+
 def _after_backward(
-    program: Program, rank: int, pipeline: PipelineTimes, backward: tuple[PassTimes, ...], prices: Prices
+    program: Program,
+    rank: int,
+    pipeline: PipelineTimes,
+    backward: tuple[PassTimes, ...],
+    reduction: Mapping[BlockKind, Number],
 ) -> Number:
-    """When a rank's gradients are reduced over its replicas.
+    """When a rank's gradients are reduced over its replicas; `reduction` is the seconds of one piece's.
 
     Overlapped, a piece's gradients are reduced as soon as its last backward is done, in order on one stream; else all
     of them after the last backward pass. Of pieces in a row the first or the last decides, since both grow linearly.
     """
     end = pipeline.end[rank]
-    reduce = step_work(program).reduce
     overlapped = program.scenario.training.overlap_gradient_reduce
     stream: Number = 0.0
     for chunk in reversed(range(program.virtual)):
         stage = chunk * program.pipeline + rank
         start = pipeline.last_backward[rank][chunk]
         for run, ends in zip(program.backward(stage), backward[stage].ends, strict=True):
-            each = sum(prices.seconds(work) for work in reduce(run.kind))
+            each = reduction[run.kind]
             for piece in ends:
                 first = start + piece.first if overlapped else end
                 last = start + piece.first + piece.period * (piece.count - 1) if overlapped else end

@@ -32,7 +32,7 @@ def structure(scenario: Scenario) -> Hashable:
     """What must be equal for two scenarios to share their graphs and loops.
 
     Beside every field that is not in `NUMBERS`: which degrees exceed one, which process groups leave a node, the number
-    of layers and, in a pipeline, of micro-batches.
+    of layers and, in a pipeline that is not plain 1F1B, of micro-batches.
     """
     cluster, parallel = scenario.cluster, scenario.parallelism
     groups = process_groups(scenario)
@@ -44,7 +44,7 @@ def structure(scenario: Scenario) -> Hashable:
         tuple(_placement(size, stride, cluster.gpus_per_node) for size, stride in groups.values()),
         (tuple(groups.values()), cluster.gpus_per_node) if shared else (),
         cluster.nodes > 1,
-        scenario.num_micro_batches if parallel.pipeline > 1 else None,
+        scenario.num_micro_batches if parallel.pipeline > 1 and parallel.pipeline_schedule != "1f1b" else None,
         scenario.calibration,
         cluster.gpu.model_dump_json(),
         cluster.intra_node.model_dump_json(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from falsim.dataflow import Number, largest, of_largest
 from falsim.program.around import sharded, stage_parameters
 from falsim.program.pipeline_order import Pass, order
@@ -69,7 +71,7 @@ def _in_flight(program: Program, rank: int) -> list[Number]:
     if schedule == "gpipe":
         return [program.micro_batches]
     if schedule == "1f1b":
-        return [min(program.micro_batches, program.pipeline - rank)]
+        return [np.minimum(program.micro_batches, program.pipeline - rank)]
     live = [0] * program.virtual
     most = (0, live)
     for step in _first_passes(program, rank):

@@ -63,10 +63,11 @@ class Program:
                 implementation.recompute_early_stop,
             ),
         )
+        self._counted: dict[BlockKind, tuple[Number, Number]] = {}
         self.pipeline = parallel.pipeline
         self.virtual = parallel.virtual_pipeline
         self.micro_batches: Number = scenario.num_micro_batches
-        if self.pipeline > 1:  # the order of a pipeline's passes is structure: equal for all configurations
+        if self.pipeline > 1 and np.all(self.micro_batches == np.ravel(self.micro_batches)[0]):
             self.micro_batches = int(np.ravel(self.micro_batches)[0])
         self.stages = deal_layers(
             scenario.model.num_layers,
@@ -81,6 +82,12 @@ class Program:
         return parameter_split(self.scenario.model)
 
     def rank_parameters(self, kind: BlockKind) -> tuple[Number, Number]:
+        """Parameters of one piece on one rank, counted once; see `_rank_parameters`."""
+        if kind not in self._counted:
+            self._counted[kind] = self._rank_parameters(kind)
+        return self._counted[kind]
+
+    def _rank_parameters(self, kind: BlockKind) -> tuple[Number, Number]:
         """Parameters of one piece on one rank, (shared by data parallel ranks, expert ones shared by fewer of them).
 
         Tensor parallelism divides matrices, not norms; key and value weights are replicated where the degree exceeds

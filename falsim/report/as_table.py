@@ -25,9 +25,6 @@ WIDEST = 120
 """Columns beyond which longer lines and bars only get harder to read."""
 ROOMY = 96
 """From here on the table's columns stand further apart."""
-DATASHEET_SPREAD = "±35%"
-"""How far a step time of a GPU known from its datasheet alone is taken to lie from the truth: assumed until
-calibrations come with residuals of their own."""
 
 
 def table_text(result: Result, verdict: str, width: int, *, color: bool) -> str:
@@ -125,9 +122,17 @@ def _step(scenario: Scenario) -> str:
 
 
 def _constants(result: Result) -> str:
-    if result.calibration_kind == "datasheet":
-        return f"datasheet only: take a step time as {DATASHEET_SPREAD}"
-    return f"{result.calibration} ({result.calibration_kind})"
+    """Which constants, and how far from the step times shown the truth may be."""
+    kind = "datasheet only" if result.calibration_kind == "datasheet" else result.calibration
+    bounds = [
+        (each.step_time_interval_s[0] / each.step_time_s - 1.0, each.step_time_interval_s[1] / each.step_time_s - 1.0)
+        for each in result.results
+        if each.step_time_interval_s is not None
+    ]
+    if not bounds:
+        return kind
+    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
+    return f"{kind}; 90% intervals: step times {low:+.0%} to {high:+.0%}, speed-ups as shown"
 
 
 def _table(result: Result, scale: Scale, *, roomy: bool) -> Table:

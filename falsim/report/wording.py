@@ -70,10 +70,11 @@ def parameters(count: float) -> str:
 
 
 def speedup(ratio: float, interval: tuple[float, float] | None) -> str:
-    """A speed-up, as an interval where one is known."""
-    if interval is not None:
-        return f"{interval[0]:.2f}–{interval[1]:.2f}×"
-    return f"{ratio:.2f}×" if ratio < 1e4 else f"{engineering(ratio)}×"
+    """A speed-up, as an interval where one is known and not absurd."""
+    if interval is None or interval[1] >= 1e3:
+        return f"{ratio:.2f}×" if ratio < 1e4 else f"{engineering(ratio)}×"
+    low, high = (f"{bound:.2f}" for bound in interval)
+    return f"{low}×" if low == high else f"{low}–{high}×"
 
 
 def gib(size: float) -> str:

@@ -2,7 +2,8 @@
 
     pytest tests/benchmarks --benchmark-only -p no:xdist
 
-The budgets on two slow cores: `falsim --help` 0.3 s, `falsim run` of any shipped scenario 1 s.
+The budgets on two slow cores: `falsim --help` 0.3 s, `falsim run` of any shipped scenario 1 s, `falsim validate` of
+both tables of training steps 5 s.
 """
 
 import subprocess
@@ -18,6 +19,7 @@ from falsim.engines.schedule import run_step
 from falsim.program import Program
 from falsim.scenario import load_scenario
 
+MEASURED = Path(falsim.__file__).parents[2] / "shared" / "measured"
 SHIPPED = sorted((Path(falsim.__file__).parents[1] / "scenarios").glob("*.yaml"))
 
 
@@ -40,3 +42,10 @@ def test_program_and_step_of_fal(benchmark: Any, path: Path) -> None:
     scenario = load_scenario(path)
     prices = prices_of(scenario)
     benchmark(lambda: run_step(Program(scenario, "fal"), prices))
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the tables of measurements are not here")
+def test_validate_all_training_steps(benchmark: Any) -> None:
+    tables = ("--steps", str(MEASURED / "training_steps.csv"), "--nanotron", str(MEASURED / "nanotron_h100.csv"))
+    assert benchmark.pedantic(falsim_process, args=("validate", *tables), rounds=3) == 0
+    assert benchmark.stats.stats.min < 5.0
