@@ -1,6 +1,6 @@
 """The command line: a group that loads a command's module only when that command runs.
 
-Exit codes: 0 done, or the reader of a pipe left; 1 is kept for checks whose answer is no, which no command has yet;
+Exit codes: 0 done, or the reader of a pipe left; 1 a check's answer is no;
 2 wrong usage, scenario, input or output; 3 does not fit in memory; 70 internal error; 130 interrupted.
 """
 

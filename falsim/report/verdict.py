@@ -67,6 +67,9 @@ def _gain(result: Result, about: ArchitectureResult) -> str:
     title = _title(about.architecture)
     saved = 1.0 - 1.0 / about.speedup_over_gpt
     ratio = f"{_times(about.speedup_over_gpt)} the speed of GPT"
+    if about.speedup_interval is not None:
+        low, high = about.speedup_interval
+        ratio = f"{ratio}, 90% interval {low:.2f} to {high:.2f}"
     if abs(saved) < SAME:
         effect = f"{title} {'takes' if about.fits else 'would take'} as long as GPT"
     elif saved > 0:
