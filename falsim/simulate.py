@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from falsim import __version__
+from falsim.catalog.calibration import Calibration
 from falsim.costs.ensemble import draw
 from falsim.costs.prices import calibration_of, prices_of
 from falsim.dataflow import Number
@@ -124,8 +125,17 @@ def simulate(scenario: Scenario) -> Result:
         calibration_kind=constants.kind,
         results=results,
         measured=scenario.measured,
-        notes=scenario.notes,
+        notes=(*scenario.notes, *_assumed(scenario, constants)),
     )
+
+
+def _assumed(scenario: Scenario, constants: Calibration) -> tuple[str, ...]:
+    """What the calibration does not know of this GPU and had to assume."""
+    gpu = scenario.cluster.gpu
+    if scenario.training.attention == "flash" and gpu.compute_capability not in constants.flash_efficiency:
+        share = f"{constants.flash_efficiency_other:.0%} of the peak"
+        return (f"flash attention on {gpu.title} is assumed to reach {share}: {constants.name} has no figure for it",)
+    return ()
 
 
 def interval(values: Number) -> Interval:

@@ -69,7 +69,8 @@ def _gain(result: Result, about: ArchitectureResult) -> str:
     ratio = f"{_times(about.speedup_over_gpt)} the speed of GPT"
     if about.speedup_interval is not None:
         low, high = about.speedup_interval
-        ratio = f"{ratio}, 90% interval {low:.2f} to {high:.2f}"
+        digits = 3 if high - low < 0.02 else 2
+        ratio = f"{ratio}, 90% interval {low:.{digits}f} to {high:.{digits}f}"
     if abs(saved) < SAME:
         effect = f"{title} {'takes' if about.fits else 'would take'} as long as GPT"
     elif saved > 0:

@@ -113,7 +113,7 @@ class Implementation(Section):
     first_block: Annotated[FirstBlock, choice(FirstBlock)] = Field(default="gpt", description="FAL's first block")
     overlap: Annotated[Overlap, choice(Overlap)] = Field(
         default="wgrad",
-        description="what hides tensor-parallel communication: nothing, weight gradients, matmul chunks",
+        description="what hides backward's tensor-parallel collectives: none, weight gradients, matmul chunks",
     )
     concurrent_attention_mlp: Switch = Field(
         default=False, description="run attention and MLP at the same time where the architecture allows it"
