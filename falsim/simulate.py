@@ -132,7 +132,8 @@ def simulate(scenario: Scenario) -> Result:
 def _assumed(scenario: Scenario, constants: Calibration) -> tuple[str, ...]:
     """What the calibration does not know of this GPU and had to assume."""
     gpu = scenario.cluster.gpu
-    if scenario.training.attention == "flash" and gpu.compute_capability not in constants.flash_efficiency:
+    known = gpu.compute_capability in constants.flash_efficiency or "flash_efficiency" in constants.constants
+    if scenario.training.attention == "flash" and not known:
         share = f"{constants.flash_efficiency_other:.0%} of the peak"
         return (f"flash attention on {gpu.title} is assumed to reach {share}: {constants.name} has no figure for it",)
     return ()

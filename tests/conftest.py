@@ -49,6 +49,7 @@ def make_scenario(
         "parallelism": {"data": 1} | parallel,
         "training": {"sequence_length": 1024, "micro_batch_size": 2, "global_batch_size": 2} | (training or {}),
         "implementation": implementation or {},
+        "calibration": "none",
     }
     if architectures is not None:
         data["architectures"] = list(architectures)

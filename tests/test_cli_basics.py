@@ -77,6 +77,7 @@ def test_help_lists_the_commands_with_a_line_each() -> None:
         "init",
         "schema",
         "validate",
+        "calibrate",
         "catalog",
     ]
 

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import falsim
+from falsim.catalog.calibration import calibration_names
 from falsim.cli import main
 from falsim.engines.schedule import STEP_PARTS
 from falsim.report.as_table import table_text
@@ -102,7 +103,7 @@ def test_json_has_the_promised_keys_in_order() -> None:
         "pays_from",
         "always",
     ]
-    assert data["calibration"] == {"name": "datasheet", "kind": "datasheet"}
+    assert data["calibration"] == {"name": "h100-sxm", "kind": "measured"}
     assert data["measured"] is None
     assert data["world_size"] == 2
 
@@ -235,7 +236,7 @@ def test_set_changes_a_value() -> None:
     [
         (["--set", "parallelism.tensor=3"], "--set parallelism.tensor=3: error: parallelism.tensor: "),
         (["--set", "training.micro_batch=3"], "did you mean training.micro_batch_size?"),
-        (["--set", "calibration=datashet"], "error: calibration: 'datashet' is not one of none, datasheet"),
+        (["--set", "calibration=datashet"], "error: calibration: 'datashet' is not one of none, a100-pcie-80gb"),
         (["--architecture", "gtp"], "'gtp' is not one of 'gpt', 'fal'"),
         (["--format", "xml"], "'xml' is not one of 'table', 'json', 'csv'"),
         (["-o", "/absent/folder/out.json"], "error: cannot write /absent/folder/out.json"),
@@ -252,7 +253,9 @@ def test_wrong_input_is_exit_code_2_with_a_message(arguments: list[str], message
 def test_an_unknown_calibration_is_reported_at_its_line() -> None:
     result = run(text=SMALL + "calibration: h100\n")
     assert result.exit_code == 2
-    assert result.stderr == "<stdin>:7:14: error: calibration: 'h100' is not one of none, datasheet\n"
+    names = ", ".join(("none", *calibration_names()))
+    wrong = f"'h100' is not one of {names} (did you mean 'h100-sxm'?)"
+    assert result.stderr == f"<stdin>:7:14: error: calibration: {wrong}\n"
 
 
 @pytest.mark.parametrize("style", ["table", "json", "csv"])
@@ -330,8 +333,9 @@ def test_the_table_shows_the_bubble_only_with_a_pipeline() -> None:
     assert "bubble" in CliRunner().invoke(main, ["run", PIPELINE]).stdout
 
 
-def test_the_heading_says_that_the_constants_are_datasheet_values() -> None:
-    assert "datasheet only; 90% intervals: step times -" in run().stdout
+def test_the_heading_says_where_the_constants_come_from() -> None:
+    assert "kernels measured, the rest from datasheets; 90%" in " ".join(run().stdout.split())
+    assert "datasheet only; 90% intervals: step times -" in run("--set", "calibration=none").stdout
 
 
 def test_bars_share_one_scale_and_every_part_has_its_own_glyph() -> None:

@@ -148,7 +148,7 @@ def test_a_single_gpu_needs_no_links() -> None:
 @pytest.mark.parametrize(
     ("section", "entry", "left_out"),
     [
-        (GpuFields, catalog.Gpu, {"name", "aliases", "sources"}),
+        (GpuFields, catalog.Gpu, {"name", "aliases", "sources", "same_chip_as"}),
         (ModelFields, catalog.Model, {"name", "aliases", "sources"}),
         (LinkFields, catalog.Link, {"name", "aliases", "sources", "title", "nics", "in_network_reduction"}),
         (InterNodeFields, catalog.Link, {"name", "aliases", "sources", "title", "nics", "in_network_reduction"}),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from falsim.catalog.calibration import calibration_names
+from falsim.catalog.calibration import calibration_names, shipped_for
 from falsim.catalog.entries import Gpu
-
-DATASHEET = "datasheet"
 
 
 def calibration_for(name: str, gpu: Gpu, asked: str | None) -> str:
     """The shipped calibration for a set on a GPU: the one asked for, else the one named after the set or the GPU."""
     if asked is not None:
         return asked
-    shipped = calibration_names()
-    return next((choice for choice in (name, gpu.name) if choice in shipped), DATASHEET)
+    return name if name in calibration_names() else shipped_for(gpu)

@@ -20,7 +20,7 @@ from falsim.scenario import Scenario
 
 NAME = "kernels"
 COLUMNS: dict[str, Kind] = {
-    **dict.fromkeys(("kernel", "gpu", "dtype", "head_dim", "causal", "notes"), "text"),
+    **dict.fromkeys(("kernel", "gpu", "dtype", "head_dim", "causal", "source", "notes"), "text"),
     **dict.fromkeys(("m", "n", "k", "batch", "seq", "heads", "kv_heads"), "count"),
     **dict.fromkeys(("tflops", "GBps", "time_us"), "number"),
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
+
+from falsim.catalog.entries import Gpu
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,21 @@ class Protocol:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A constant measured or fitted for one GPU, in place of the catalogue's or the datasheet calibration's."""
+
+    value: float
+    spread: float
+    """Standard deviation of the logarithm of measured over predicted, over the rows it was fitted on."""
+    rows: int
+    kind: str
+    """`measured` (kernel or collective tables) or `fitted` (whole steps)."""
+    source: str
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """What `datasheet.yaml` and its fitted siblings hold; seconds and fractions."""
+    """What `datasheet.yaml` holds, and what calibrations of single GPUs replace of it; seconds and fractions."""
 
     name: str
     title: str
@@ -48,12 +64,20 @@ class Calibration:
     Names: `compute`, `gemm`, `memory`, `launch`, `host`, `flash`; `bandwidth_` and `latency_` with the kind of link.
     """
     sources: dict[str, str]
+    constants: dict[str, Constant]
+    """By name of the field they replace (`gemm_depth`, …) or of the GPU's (`matmul_efficiency`, …)."""
+
+    def value(self, name: str, otherwise: float) -> float:
+        """A constant of this calibration, or what the catalogue says."""
+        constant = self.constants.get(name)
+        return otherwise if constant is None else constant.value
 
 
 class UnknownCalibration(LookupError):
     """No shipped calibration has this name."""
 
 
+@lru_cache(maxsize=1)
 def calibration_names() -> tuple[str, ...]:
     """The shipped calibrations."""
     folder = files("falsim.catalog") / "calibrations"
@@ -62,12 +86,51 @@ def calibration_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def calibration(name: str = "datasheet") -> Calibration:
-    """A shipped calibration; raises UnknownCalibration."""
+    """A shipped calibration; raises UnknownCalibration.
+
+    A file with `constants` is a calibration of one GPU: everything it does not replace is the datasheet calibration's.
+    """
     if name not in calibration_names():
         raise UnknownCalibration(f"unknown calibration {name!r} (shipped: {', '.join(calibration_names())})")
     text = (files("falsim.catalog") / "calibrations" / f"{name}.yaml").read_text(encoding="utf-8")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     data = yaml.load(text, Loader=loader)
+    if "constants" not in data:
+        return _datasheet(data)
+    constants = {key: Constant(**fields) for key, fields in data["constants"].items()}
+    measured = with_constants(calibration("datasheet"), constants)
+    return replace(measured, name=data["name"], title=data["title"], kind=data["kind"])
+
+
+def shipped_for(gpu: Gpu) -> str:
+    """The calibration that is shipped for a GPU or for another with the same chip; `datasheet` where there is none."""
+    names = calibration_names()
+    return next((name for name in (gpu.name, gpu.same_chip_as) if name is not None and name in names), "datasheet")
+
+
+SPREAD_OF = {
+    "matmul_efficiency": "gemm",
+    "memory_efficiency": "memory",
+    "flash_efficiency": "flash",
+}
+"""Which spread of the ensemble a constant's own replaces."""
+
+
+def with_constants(base: Calibration, constants: Mapping[str, Constant]) -> Calibration:
+    """`base` with these constants, and their spreads, in place of its own."""
+    spreads = {SPREAD_OF[key]: constant.spread for key, constant in constants.items() if key in SPREAD_OF}
+    flash = constants.get("flash_efficiency")
+    changed = replace(base, constants=dict(constants), spreads=base.spreads | spreads)
+    return replace(
+        changed,
+        gemm_depth=changed.value("gemm_depth", base.gemm_depth),
+        flash_efficiency=base.flash_efficiency if flash is None else {},
+        flash_efficiency_other=changed.value("flash_efficiency", base.flash_efficiency_other),
+        flash_half_sequence=changed.value("flash_half_sequence", base.flash_half_sequence),
+    )
+
+
+def _datasheet(data: dict[str, Any]) -> Calibration:
     gemm, flash, unfused, nccl = (data[key] for key in ("gemm", "flash_attention", "unfused_attention", "nccl"))
     return Calibration(
         name=data["name"],
@@ -92,4 +155,5 @@ def calibration(name: str = "datasheet") -> Calibration:
         nvls_above=int(nccl["nvls_above"]),
         spreads={key: float(value) for key, value in data["spreads"].items() if key != "source"},
         sources={key: str(part["source"]) for key, part in data.items() if isinstance(part, dict)},
+        constants={},
     )

@@ -66,6 +66,7 @@ class Gpu(Entry):
     pcie_peer_to_peer: bool = Field(description="whether the stock driver lets GPUs read each other over PCIe")
     kernel_launch: float = Field(ge=0, description="seconds a kernel costs on the device beyond its work")
     host_launch: float = Field(ge=0, description="seconds of host time to issue one kernel from an eager framework")
+    same_chip_as: str | None = Field(None, description="GPU whose kernel measurements stand for this one too")
     thermal_design_power: PositiveFloat | None = Field(None, description="watts")
     price_per_hour: PositiveFloat | None = Field(None, description="US dollars an hour")
 

@@ -34,6 +34,7 @@ _COMMANDS = {
     "init": ("falsim.cli.init", "Write a commented scenario to start from."),
     "schema": ("falsim.cli.schema", "Print the JSON Schema of scenario files, for completion in editors."),
     "validate": ("falsim.cli.validate", "Say how far predictions are from tables of measurements."),
+    "calibrate": ("falsim.cli.calibrate", "Fit constants of the cost model to measurements."),
     "catalog": ("falsim.cli.catalog", "List and show the GPUs, links, nodes and models that falsim knows."),
 }
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from falsim.catalog.calibration import Calibration, calibration
+from falsim.catalog.calibration import Calibration, calibration, shipped_for
 from falsim.catalog.entries import ACTIVATION_BYTES, Precision
 from falsim.costs.device import (
     Device,
@@ -83,27 +83,33 @@ class Prices:
 
 
 def calibration_of(scenario: Scenario) -> Calibration:
-    """The calibration a scenario names or, without one, that of datasheets."""
-    return calibration(scenario.calibration or "datasheet")
+    """The calibration a scenario names, else the one shipped for its GPU, else that of datasheets."""
+    return calibration(scenario.calibration or shipped_for(scenario.cluster.gpu))
 
 
-def prices_of(scenario: Scenario, factors: Mapping[str, Number] = MappingProxyType({})) -> Prices:
-    """Prices for a scenario from its calibration; `factors` multiply constants, by the names of `Calibration.spreads`.
+def prices_of(
+    scenario: Scenario,
+    factors: Mapping[str, Number] = MappingProxyType({}),
+    constants: Calibration | None = None,
+) -> Prices:
+    """Prices for a scenario from its calibration, or from the one given.
 
-    With arrays of members as factors every price is an array of members.
+    `factors` multiply constants, by the names of `Calibration.spreads`; with arrays of members as factors every price
+    is an array of members.
     """
-    constants = calibration_of(scenario)
+    constants = calibration_of(scenario) if constants is None else constants
     gpu, training = scenario.cluster.gpu, scenario.training
     kept: Precision = "bf16" if training.precision == "fp8" else training.precision
-    streaming = gpu.memory_efficiency * factors.get("memory", 1.0) * factors.get("compute", 1.0)
+    matmul = constants.value("matmul_efficiency", gpu.matmul_efficiency)
+    streaming = constants.value("memory_efficiency", gpu.memory_efficiency) * factors.get("memory", 1.0)
     flash = constants.flash_efficiency.get(gpu.compute_capability or "", constants.flash_efficiency_other)
     device = Device(
         peak=gpu.peak_flops[training.precision] * factors.get("compute", 1.0),
         attention_peak=gpu.peak_flops[kept] * factors.get("compute", 1.0),
-        matmul_efficiency=np.minimum(1.0, gpu.matmul_efficiency * factors.get("gemm", 1.0)),
-        memory_bandwidth=gpu.memory_bandwidth * np.minimum(1.0, streaming),
+        matmul_efficiency=np.minimum(1.0, matmul * factors.get("gemm", 1.0)),
+        memory_bandwidth=gpu.memory_bandwidth * np.minimum(1.0, streaming * factors.get("compute", 1.0)),
         sm_count=float(gpu.sm_count),
-        kernel_launch=gpu.kernel_launch * factors.get("launch", 1.0),
+        kernel_launch=constants.value("kernel_launch", gpu.kernel_launch) * factors.get("launch", 1.0),
         host_launch=gpu.host_launch * factors.get("host", 1.0),
         flash_efficiency=np.minimum(1.0, flash * factors.get("flash", 1.0)),
         element_bytes=ACTIVATION_BYTES[training.precision],

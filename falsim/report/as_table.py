@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from falsim.catalog.calibration import calibration
 from falsim.catalog.parameters import parameter_count
 from falsim.report.bars import bars
 from falsim.report.breakdown import breakdown
@@ -123,7 +124,7 @@ def _step(scenario: Scenario) -> str:
 
 def _constants(result: Result) -> str:
     """Which constants, and how far from the step times shown the truth may be."""
-    kind = "datasheet only" if result.calibration_kind == "datasheet" else result.calibration
+    kind = "datasheet only" if result.calibration_kind == "datasheet" else calibration(result.calibration).title
     bounds = [
         (each.step_time_interval_s[0] / each.step_time_s - 1.0, each.step_time_interval_s[1] / each.step_time_s - 1.0)
         for each in result.results

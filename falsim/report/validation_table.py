@@ -16,7 +16,7 @@ SLICED = 20
 def validation_text(validation: Validation, width: int = 100) -> str:
     """All scores, then slices, what was skipped, and what was taken for blanks."""
     names = ", ".join(validation.calibrations) or "none"
-    lines = [f"constants  {names}; nothing is fitted on these rows"]
+    lines = [f"constants  {names}; nothing is fitted while validating"]
     lines += _table("training steps (errors of time)", validation.sets)
     lines += _slices(validation.sets)
     lines += _table("memory", validation.memory)

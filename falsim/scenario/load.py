@@ -77,7 +77,7 @@ def _resolve(file: ScenarioFile, folder: FilePath, report: Report) -> Scenario:
         parallelism=parallelism,
         training=file.training,
         implementation=file.implementation,
-        calibration=None if file.calibration == "none" else file.calibration,
+        calibration="datasheet" if file.calibration == "none" else file.calibration,
         measured=Measured.model_validate(dict(file.measured)) if file.measured is not None else None,
         notes=resolved.notes + _without_effect(parallelism),
     )
