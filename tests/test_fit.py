@@ -138,3 +138,19 @@ def test_boards_of_one_chip_share_its_measurements_and_others_have_none() -> Non
     assert shipped_for(catalog.gpu("a100-sxm-40gb")) == "a100-sxm-80gb"
     assert shipped_for(catalog.gpu("h200")) == "h100-sxm"
     assert shipped_for(catalog.gpu("rtx-4090")) == "datasheet"
+
+
+def test_without_scipy_or_a_folder_to_write_the_command_says_so(
+    table: Callable[[float], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(table(0.0))
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    no_folder = CliRunner().invoke(main, ["calibrate", "fit", "--kernels", path, "-o", str(blocked / "folder")])
+    assert no_folder.exit_code == 2
+    assert "cannot write to" in no_folder.stderr
+    monkeypatch.setattr("falsim.calibration.fit.find_spec", lambda name: None)
+    no_scipy = CliRunner().invoke(main, ["calibrate", "fit", "--kernels", path, "-o", str(tmp_path / "out")])
+    assert no_scipy.exit_code == 2
+    assert "falsim[calibration]" in no_scipy.stderr
+    assert not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -53,21 +54,26 @@ ATTENTION = (
 )
 
 
-def fit_kernels(cases: Sequence[Case], source: str) -> dict[str, Constant]:
+class ScipyMissing(Exception):
+    """scipy is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("fitting needs scipy (pip install 'falsim[calibration]')")
+
+
+def fit_kernels(cases: Sequence[Case]) -> dict[str, Constant]:
     """Constants of the one GPU the cases are of; those without enough rows are left out."""
     products = [case for case in cases if case.kind in ("gemm", "elementwise")]
     attention = [case for case in cases if case.kind == "attention"]
     found: dict[str, Constant] = {}
     if sum(case.kind == "gemm" for case in products) >= FEWEST:
-        found |= _fit(PRODUCTS, products, source, found)
+        found |= _fit(PRODUCTS, products, found)
     if len(attention) >= FEWEST:
-        found |= _fit(ATTENTION, attention, source, found)
+        found |= _fit(ATTENTION, attention, found)
     return found
 
 
-def _fit(
-    unknowns: Sequence[Unknown], cases: Sequence[Case], source: str, known: Mapping[str, Constant]
-) -> dict[str, Constant]:
+def _fit(unknowns: Sequence[Unknown], cases: Sequence[Case], known: Mapping[str, Constant]) -> dict[str, Constant]:
     from scipy.optimize import least_squares  # two seconds to import: only when fitting
 
     predict = _predictor(cases, {name: constant.value for name, constant in known.items()})
@@ -82,8 +88,9 @@ def _fit(
     best = least_squares(residuals, start, bounds=bounds, loss="soft_l1", f_scale=DOUBT, x_scale=1.0)
     free = [unknown for unknown, x in zip(unknowns, best.x, strict=True) if not _at_bound(unknown, float(np.exp(x)))]
     if len(free) < len(unknowns):  # the table does not tell it: the catalogue's value stands
-        return _fit(free, cases, source, known) if free else {}
+        return _fit(free, cases, known) if free else {}
     final = residuals(best.x)
+    source = "; ".join(sorted({case.source for case in cases}))
     constants = {}
     for unknown, x in zip(unknowns, best.x, strict=True):
         own = np.array([case.kind == unknown.kind for case in cases])
@@ -142,16 +149,16 @@ def _round(value: float) -> float:
 def calibrations_of(path: str, gpus: Collection[str] | None = None) -> dict[str, str | None]:
     """Calibration files as text by GPU of a kernel table; None for a GPU with too few rows.
 
-    Raises SourceError for a table that cannot be read.
+    Raises SourceError for a table that cannot be read, ScipyMissing without scipy.
     """
+    if find_spec("scipy") is None:
+        raise ScipyMissing
     cases: dict[str, list[Case]] = {}
-    sources: dict[str, set[str]] = {}
     for row in read_table(path, COLUMNS, REQUIRED):
         case = case_of(row, "datasheet")
         if not isinstance(case, str) and (gpus is None or case.gpu in gpus):
             cases.setdefault(case.gpu, []).append(case)
-            sources.setdefault(case.gpu, set()).add(row.text("source").split(" ")[0])
-    return {gpu: _file(gpu, fit_kernels(own, "; ".join(sorted(sources[gpu])))) for gpu, own in sorted(cases.items())}
+    return {gpu: _file(gpu, fit_kernels(own)) for gpu, own in sorted(cases.items())}
 
 
 def _file(gpu: str, constants: Mapping[str, Constant]) -> str | None:

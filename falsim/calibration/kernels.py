@@ -45,6 +45,8 @@ class Case:
     causal: bool
     seconds: float
     scenario: Scenario
+    source: str
+    """The repository or paper the row is from."""
 
 
 def case_of(row: Row, calibration: str | None = None) -> Case | str:
@@ -94,7 +96,8 @@ def _case(row: Row, calibration: str | None) -> Case:
         implementation={},
         calibration=calibration_for(NAME, gpu, calibration),
     )
-    return Case(kind, gpu.name, works, causal, _measured(row, works, flops), scenario)
+    source = row.text("source").partition(" ")[0]
+    return Case(kind, gpu.name, works, causal, _measured(row, works, flops), scenario, source)
 
 
 def _works(kernel: str, row: Row, *, causal: bool) -> tuple[str, tuple[Gemm | Attention | Elementwise, ...], float]:

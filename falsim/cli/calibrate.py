@@ -22,18 +22,22 @@ def fit(kernels: str, gpus: tuple[str, ...], output: str) -> None:
     The same table gives the same files.
     """
     from falsim import catalog
-    from falsim.calibration.fit import FEWEST, calibrations_of
+    from falsim.calibration.fit import FEWEST, ScipyMissing, calibrations_of
 
     try:
         wanted = {catalog.gpu(name).name for name in gpus}
-    except catalog.UnknownEntry as unknown:
-        raise click.UsageError(str(unknown)) from None
+        fitted = calibrations_of(kernels, wanted or None)
+    except (catalog.UnknownEntry, ScipyMissing) as error:
+        raise click.UsageError(str(error)) from None
     folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in calibrations_of(kernels, wanted or None).items():
-        path = folder / f"{name}.yaml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"cannot write to {output}: {error.strerror}") from None
+    for name, text in fitted.items():
         if text is None:
             click.echo(f"{name}: fewer than {FEWEST} rows of products and of attention, nothing fitted", err=True)
             continue
+        path = folder / f"{name}.yaml"
         write_output(text, str(path))
         click.echo(str(path))

@@ -63,7 +63,11 @@ class Emitter:
         return tensor.bytes / self.expression.dims.tensor if placement is SEQ else tensor.bytes
 
     def elementwise(self, name: str, tensor: Tensor, placement: Placement, passes: float, *deps: int) -> int:
-        """A memory-bound op that reads or writes the tensor `passes` times."""
+        """A memory-bound op that reads or writes the tensor `passes` times.
+
+        A norm reads and writes it (2), an add reads two and writes one (3), a norm's backward reads its input and the
+        gradient and writes another (3); no kernel is taken to be fused with its neighbour.
+        """
         return self.emit(name, Elementwise(passes * self.bytes_at(tensor, placement)), *deps)
 
     def collective(self, kind: CollectiveKind, tensor: Tensor, source: int, purpose: str) -> int:

@@ -12,6 +12,9 @@ from falsim.program.pipeline_order import Pass, order
 from falsim.program.step import REDUCE_BYTES, Program
 
 FLOAT32 = 4.0
+BUFFERS = 2.0
+"""Assumed: a rank of a tensor-parallel group holds two whole activation tensors for its collectives, and under ZeRO-3
+two pieces' parameters, the one at work and the one being gathered."""
 ALLOCATOR_SLACK = 0.09
 """Reserved beyond allocated: the median of 1.09 over published nanotron runs on H100 (huggingface/nanotron benchmark
 tables); three runs in four stay below 1.20, nineteen in twenty below 1.72."""
@@ -53,11 +56,11 @@ def _rank_memory(program: Program, rank: int) -> Memory:
         "optimizer": sharded(program, dense, expert, from_stage=1) * states,
         "activations": sum(size * count for size, count in zip(kept, held, strict=True)) + working,
         "signal": _signal_bytes(program) * (_micro_batches_in_flight(program, rank) + 1),
-        "communication_buffers": 2.0 * dims.activation_bytes if dims.tensor_parallel else 0.0,
+        "communication_buffers": BUFFERS * dims.activation_bytes if dims.tensor_parallel else 0.0,
     }
     if zero >= 3:
         pieces = [sum(program.rank_parameters(s.kind)) for stage in stages for s in program.stages[stage]]
-        gathered = 2.0 * largest(pieces) * dims.element_bytes
+        gathered = BUFFERS * largest(pieces) * dims.element_bytes
         parts["communication_buffers"] = parts["communication_buffers"] + gathered
     parts["allocator_slack"] = ALLOCATOR_SLACK * sum(parts.values())
     return Memory(parts)

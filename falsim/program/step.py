@@ -29,7 +29,8 @@ from falsim.scenario import Scenario
 REDUCE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 OPTIMIZER_TRAFFIC = {"adamw": 30.0, "sgd": 22.0}
 """Bytes read and written per parameter. AdamW with float32 masters: gradient, master and two moments read (16),
-master and moments written (12), weight written (2); SGD with momentum keeps one moment."""
+master and moments written (12), weight written (2); SGD with momentum keeps one moment. Assumed the same for float32
+training, which writes no second copy of the weights, and for gradients in half precision."""
 
 
 @dataclass(frozen=True)
