@@ -283,3 +283,18 @@ def test_async_chunks_never_cost_more_than_no_overlap_when_products_are_large(ar
         for overlap in ("async_tp", "none")
     )
     assert chunked < exposed
+
+
+@pytest.mark.parametrize("expert", [1, 2, 4])
+def test_zero_3_gathers_experts_over_the_ranks_that_share_them(expert: int) -> None:
+    """Four replicas: 4/EP of them share 8/EP experts; a rank that shares them with nobody gathers none."""
+    scenario = make_scenario(
+        model={"num_experts": 8, "num_experts_per_token": 2},
+        parallelism={"data": 4, "expert": expert, "zero": 3},
+        training={"global_batch_size": 8},
+    )
+    program = Program(scenario, "gpt")
+    works = [op.work for run in program.forward(0) for op in run.graph.collectives()]
+    gathered = {work.bytes for work in works if isinstance(work, Collective) and work.group is Group.EXPERT_DATA}
+    one_block = 8 / expert * (2 * 1024 * 4096 + 4096 + 1024) * 2  # two matrices and their biases, in bf16
+    assert sorted(gathered) == pytest.approx([] if expert == 4 else [one_block])

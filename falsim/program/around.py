@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from falsim.dataflow import Collective, CollectiveKind, Elementwise, Group, Number, Work, largest, more_than_one
+from falsim.dataflow import Collective, CollectiveKind, Elementwise, Group, Number, Work, largest
 from falsim.program.blocks import BlockKind
 from falsim.program.step import OPTIMIZER_TRAFFIC, REDUCE_BYTES, Program
 
@@ -39,7 +39,7 @@ def step_work(program: Program) -> StepWork:
     tail.append(("optimizer", Elementwise(updated * OPTIMIZER_TRAFFIC[training.optimizer])))
     if parallel.zero in (1, 2):
         width = program.dims.element_bytes
-        gathers = _replicated(program, CollectiveKind.ALL_GATHER, dense * width, expert * width)
+        gathers = program.over_replicas(CollectiveKind.ALL_GATHER, dense * width, expert * width)
         tail += [("data_communication", gather) for gather in gathers]
     return StepWork(_reduction(program), tuple(tail), other)
 
@@ -68,19 +68,9 @@ def _reduction(program: Program) -> Callable[[BlockKind], tuple[Collective, ...]
         if piece == "boundary" or zero == 3:
             return ()
         dense, expert = program.rank_parameters(piece)
-        return _replicated(program, kind, dense * width, expert * width)
+        return program.over_replicas(kind, dense * width, expert * width)
 
     return reduction
-
-
-def _replicated(program: Program, kind: CollectiveKind, dense: Number, expert: Number) -> tuple[Collective, ...]:
-    """A collective over the replicas of the dense weights, and one over those of the experts, where there are any."""
-    collectives = []
-    if more_than_one(program.replicas):
-        collectives.append(Collective(kind, dense, Group.DATA))
-    if program.dims.mixture_of_experts and more_than_one(program.replicas / program.dims.expert):
-        collectives.append(Collective(kind, expert, Group.EXPERT_DATA))
-    return tuple(collectives)
 
 
 def _small_collectives(program: Program) -> list[Collective]:

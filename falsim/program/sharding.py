@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from falsim.dataflow import Collective, CollectiveKind, Graph, Group, Number, Op, Phase
+from falsim.dataflow import Collective, CollectiveKind, Graph, Op, Phase
 from falsim.program.blocks import BlockKind
 
 PARAMETERS = "parameters"
@@ -21,14 +21,14 @@ class Run:
     count: int
 
 
-class ShardSize(Protocol):
-    """Bytes of the parameters or gradients of one piece."""
+class Shards(Protocol):
+    """The collectives over the shards of one piece: its dense weights, and its experts where they are replicated."""
 
-    def __call__(self, kind: BlockKind, *, gradient: bool) -> Number:
-        """The bytes."""
+    def __call__(self, piece: BlockKind, kind: CollectiveKind) -> tuple[Collective, ...]:
+        """Gathers of its parameters, or scatters of its gradients."""
 
 
-def gather_parameters(runs: Sequence[Run], size: ShardSize, *, scatter: bool) -> Iterator[Run]:
+def gather_parameters(runs: Sequence[Run], shards: Shards, *, scatter: bool) -> Iterator[Run]:
     """The runs of one pass with ZeRO-3's collectives.
 
     While a piece computes, the next one's parameters are gathered; the first gather of a pass is exposed. With
@@ -38,16 +38,22 @@ def gather_parameters(runs: Sequence[Run], size: ShardSize, *, scatter: bool) ->
     pieces = [piece for run in runs for piece in _split_last(run)]
     sized = [piece for piece in pieces if piece.kind != "boundary"]
     phase = Phase.BACKWARD if scatter else Phase.FORWARD
-    first = Op("parameters.all_gather", _gather(size(sized[0].kind, gradient=False)), phase, (), PARAMETERS)
-    yield Run("boundary", Graph((first,), {}, {PARAMETERS: 0}), 1)
+    first = tuple(
+        Op("parameters.all_gather", work, phase, (), PARAMETERS)
+        for work in shards(sized[0].kind, CollectiveKind.ALL_GATHER)
+    )
+    yield Run("boundary", Graph(first, {}, {PARAMETERS: len(first) - 1}), 1)
     for index, piece in enumerate(pieces):
         if piece.kind == "boundary":
             yield piece
             continue
         following = [later.kind for later in pieces[index + 1 :] if later.kind != "boundary"]
         ahead = piece.kind if piece.count > 1 else (following[0] if following else None)
-        graph = _with_gather(piece.graph, None if ahead is None else size(ahead, gradient=False), phase)
-        yield replace(piece, graph=_with_scatter(graph, size(piece.kind, gradient=True)) if scatter else graph)
+        gathers = () if ahead is None else shards(ahead, CollectiveKind.ALL_GATHER)
+        graph = _with_gathers(piece.graph, gathers, phase)
+        if scatter:
+            graph = _with_scatters(graph, shards(piece.kind, CollectiveKind.REDUCE_SCATTER))
+        yield replace(piece, graph=graph)
 
 
 def _split_last(run: Run) -> Iterator[Run]:
@@ -57,14 +63,12 @@ def _split_last(run: Run) -> Iterator[Run]:
     yield replace(run, count=1)
 
 
-def _gather(size: Number) -> Collective:
-    return Collective(CollectiveKind.ALL_GATHER, size, Group.DATA)
+def _with_gathers(graph: Graph, gathers: Sequence[Collective], phase: Phase) -> Graph:
+    """Every op waits for this piece's parameters; the next piece's are gathered from when this one starts.
 
-
-def _with_gather(graph: Graph, ahead: Number | None, phase: Phase) -> Graph:
-    """Every op waits for this piece's parameters; the next piece's are gathered from when this one starts."""
+    Gathers run in order on one stream, so the last one's end is that of all.
+    """
     given = next((index for index, op in enumerate(graph.ops) if op.work is not None), len(graph.ops))
-    gathers = [] if ahead is None else [_gather(ahead)]
 
     def place(index: int) -> int:
         return index + 1 + (len(gathers) if index >= given else 0)
@@ -75,11 +79,11 @@ def _with_gather(graph: Graph, ahead: Number | None, phase: Phase) -> Graph:
     inputs = {name: place(index) for name, index in graph.inputs.items()}
     outputs = {name: place(index) for name, index in graph.outputs.items()}
     if gathers:
-        outputs[PARAMETERS] = given + 1
+        outputs[PARAMETERS] = given + len(gathers)
     return Graph(tuple(ops), inputs | {PARAMETERS: 0}, outputs)
 
 
-def _with_scatter(graph: Graph, size: Number) -> Graph:
-    work = Collective(CollectiveKind.REDUCE_SCATTER, size, Group.DATA)
+def _with_scatters(graph: Graph, scatters: Sequence[Collective]) -> Graph:
     last = len(graph.ops) - 1
-    return replace(graph, ops=(*graph.ops, Op("gradients.reduce_scatter", work, Phase.BACKWARD, (last,), "gradients")))
+    ops = [Op("gradients.reduce_scatter", work, Phase.BACKWARD, (last,), "gradients") for work in scatters]
+    return replace(graph, ops=(*graph.ops, *ops))

@@ -112,6 +112,15 @@ class Program:
         """Ranks that hold the same weights: data-parallel times context-parallel ones."""
         return self.scenario.parallelism.data * self.scenario.parallelism.context
 
+    def over_replicas(self, kind: CollectiveKind, dense: Number, expert: Number) -> tuple[Collective, ...]:
+        """A collective over the replicas of dense weights, and one over those of experts, where there are any."""
+        collectives = []
+        if more_than_one(self.replicas):
+            collectives.append(Collective(kind, dense, Group.DATA))
+        if np.any(expert) and more_than_one(self.replicas / self.dims.expert):
+            collectives.append(Collective(kind, expert, Group.EXPERT_DATA))
+        return tuple(collectives)
+
     # What crosses stages and replicas
 
     def message(self, stage: int) -> Transfer | None:
@@ -168,23 +177,25 @@ class Program:
         runs = [Run(s.kind, self.blocks[s.kind].forward, s.count) for s in self.stages[stage]]
         if self._boundary is not None and self._gets_signal(stage):
             runs.insert(0, Run("boundary", self._boundary.forward, 1))
-        return tuple(gather_parameters(runs, self._shard_size, scatter=False) if self._sharded else runs)
+        return tuple(gather_parameters(runs, self._shards, scatter=False) if self._sharded else runs)
 
     def backward(self, stage: int) -> tuple[Run, ...]:
         """The backward pass of one virtual stage, in order."""
         runs = [Run(s.kind, self.blocks[s.kind].backward, s.count) for s in reversed(self.stages[stage])]
         if self._boundary is not None and self._gets_signal(stage):
             runs.append(Run("boundary", self._boundary.backward, 1))
-        return tuple(gather_parameters(runs, self._shard_size, scatter=True) if self._sharded else runs)
+        return tuple(gather_parameters(runs, self._shards, scatter=True) if self._sharded else runs)
 
     @property
     def _sharded(self) -> bool:
         return self.scenario.parallelism.zero == 3 and more_than_one(self.replicas)
 
-    def _shard_size(self, kind: BlockKind, *, gradient: bool) -> Number:
-        """Bytes of a piece's parameters (or gradients), all of its data-parallel shards together."""
-        width = REDUCE_BYTES[self.scenario.training.gradient_reduce_dtype] if gradient else self.dims.element_bytes
-        return sum(self.rank_parameters(kind)) * width
+    def _shards(self, piece: BlockKind, kind: CollectiveKind) -> tuple[Collective, ...]:
+        """ZeRO-3's gather of one piece's parameters, or scatter of its gradients."""
+        gathered = kind is CollectiveKind.ALL_GATHER
+        width = self.dims.element_bytes if gathered else REDUCE_BYTES[self.scenario.training.gradient_reduce_dtype]
+        dense, expert = self.rank_parameters(piece)
+        return self.over_replicas(kind, dense * width, expert * width)
 
 
 def deal_layers(layers: int, stages: int, *, embedding: bool, loss: bool) -> tuple[tuple[Segment, ...], ...]:
